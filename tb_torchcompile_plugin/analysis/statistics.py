@@ -1,21 +1,34 @@
-"""How far do numbers differ by chance? One place for the questions of comparisons, gates and break-even.
+"""How far do numbers differ by chance? One model of noise, whose arguments say what a comparison asks of it.
 
-Two means differ by Welch's t. The runs of a gate are judged by single steps and by several runs (see `noise`). Sources:
-Welch 1947; Student's t as a finite sum, Abramowitz and Stegun 26.7.
+Means differ by Welch's t, single steps by Student's. Sources: Welch 1947; Student's t as a finite sum, Abramowitz and
+Stegun 26.7.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 from math import cos, expm1, hypot, log, pi, sin, sqrt, tan
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS
 
-_CHANCE = 0.05  # that two means of the same program are further apart; the usual level
 _MAX_LOG_SPREAD = 50.0  # of ratios between runs; beyond that everything is noise, and exp would overflow
 _ROBUST_FROM = 20  # steps; of fewer, the outliers cannot be recognised (chosen by eye)
+
+
+class NoiseModel(NamedTuple):
+    """What counts as noise."""
+
+    chance: float  # that a change of nothing is larger
+    of_means: bool  # whether means are compared; otherwise all steps of a run count as one, as they follow one another
+    processes: float = 0.0  # of a step, by which the means of two processes differ though nothing else does
+
+
+COMPARE = NoiseModel(0.05, of_means=True)  # the usual level
+PAYBACK = NoiseModel(0.05, of_means=True, processes=0.01)  # the latter chosen by eye
+GATE = NoiseModel(0.01, of_means=False)  # docs/gate.md
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -43,36 +56,63 @@ def step_times(walls_us: Sequence[float]) -> StepTimes | None:
     )
 
 
-def noise_us(a: StepTimes, b: StepTimes) -> float | None:
-    """Return how far the means lie apart by chance in 95 of 100 cases (Welch); None for a single step."""
-    if a.deviation_us is None or b.deviation_us is None:
+class StepTimeDifference(msgspec.Struct, frozen=True):
+    """The step times of both sides."""
+
+    a: StepTimes
+    b: StepTimes
+    delta_us: float
+    # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
+    noise_us: float | None
+    within_noise: bool | None  # whether the difference is no larger than that
+
+
+def step_time_difference(
+    a: StepTimes | None, b: StepTimes | None, model: NoiseModel = COMPARE
+) -> StepTimeDifference | None:
+    """Compare step times, and say whether the difference is noise; None where a side has none."""
+    if a is None or b is None:
         return None
-    variance_a, variance_b = a.deviation_us**2 / a.steps, b.deviation_us**2 / b.steps
-    variance = variance_a + variance_b
-    if not variance:
-        return 0.0
-    freedom = variance**2 / (variance_a**2 / (a.steps - 1) + variance_b**2 / (b.steps - 1))
-    return student_t(int(freedom), _CHANCE) * sqrt(variance)
+    before, after = (Spread(side.steps, side.deviation_us, side.mean_us) for side in (a, b))
+    delta, chance = b.mean_us - a.mean_us, noise(before, after, model)
+    return StepTimeDifference(a, b, delta, chance, None if chance is None else abs(delta) <= chance)
 
 
-def noise(
-    base: Sequence[Sequence[int]], values: Sequence[int], head: Sequence[int], chance: float
+class Spread(NamedTuple):
+    """How much the steps of a run vary."""
+
+    steps: int
+    deviation: float | None  # the standard deviation; None for fewer than two steps
+    mean: float = 0.0
+
+
+def noise(a: Spread, b: Spread, model: NoiseModel) -> float | None:
+    """Return how far two runs lie apart by chance; None for a single step, where processes do not differ either."""
+    if (a.deviation is None or b.deviation is None) and not model.processes:
+        return None
+    # A single time shows no variation: then only the other side's counts.
+    a, b = (Spread(2, 0.0, side.mean) if side.deviation is None else side for side in (a, b))
+    variances = [(side.deviation or 0.0) ** 2 / (side.steps if model.of_means else 1) for side in (a, b)]
+    freedom, variance = a.steps + b.steps - 2, sum(variances)
+    if model.of_means and variance:
+        freedom = int(variance**2 / sum(v**2 / (side.steps - 1) for v, side in zip(variances, (a, b))))
+    inside = student_t(freedom, model.chance) * sqrt(variance) if variance else 0.0
+    return hypot(inside, model.processes * max(a.mean, b.mean)) if model.processes else inside
+
+
+def noise_of_runs(
+    base: Sequence[Sequence[int]], values: Sequence[int], head: Sequence[int], model: NoiseModel
 ) -> float | None:
     """Return how large a change may be by chance; None where neither steps nor runs show it.
 
-    base, head: samples of each base run and of the other side; values: of the base runs; chance: that a change of
-    nothing is larger.
+    base, head: samples of each base run and of the other side; values: of the base runs.
     """
-    candidates = (_noise_inside(base, head, chance), _noise_between(values, chance))
+    runs = [Spread(len(samples), spread(samples)) for samples in base if len(samples) > 1]
+    candidates = [_noise_between(values, model.chance)]
+    if runs:
+        usual = Spread(min(run.steps for run in runs), median(run.deviation or 0.0 for run in runs))
+        candidates.append(noise(usual, Spread(len(head), spread(head)), model))
     return max((value for value in candidates if value is not None), default=None)
-
-
-def _noise_inside(base: Sequence[Sequence[int]], head: Sequence[int], chance: float) -> float | None:
-    runs = [samples for samples in base if len(samples) > 1]
-    spread_head, spreads = spread(head), [value for run in runs if (value := spread(run)) is not None]
-    if spread_head is None or not spreads:
-        return None
-    return student_t(min(map(len, runs)) + len(head) - 2, chance) * hypot(median(spreads), spread_head)
 
 
 def _noise_between(values: Sequence[int], chance: float) -> float | None:

@@ -7,12 +7,13 @@ listing; only one that is missing there causes another one.
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import metadata
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_run_of, eager_run_of
+from tb_torchcompile_plugin.analysis.runtime.program import Program, baseline_of, counterpart_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
@@ -22,7 +23,11 @@ from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
+ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], Program | None]
 SCHEMA_VERSION = 1  # of all that leaves
+_MAX_KNOWN = (
+    1_000  # runs: of more, what each executed is not looked up on disk (50 µs each), and names decide
+)
 
 
 class SpanRef(msgspec.Struct, frozen=True):
@@ -61,6 +66,14 @@ class Runs(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
+class BaselineRef(msgspec.Struct, frozen=True):
+    """The span to compare a span with, of its baseline run; null without one."""
+
+    run: str | None = None
+    worker: str | None = None
+    span: str | None = None
+
+
 class SpanFiles(NamedTuple):
     """A span of a worker."""
 
@@ -78,6 +91,8 @@ class Listing:
 
     runs: list[tuple[discovery.RunFiles, list[discovery.WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    # of a run by its workers, as far as it is known without reading a trace
+    program_of: ProgramOf = lambda workers: None
     _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
@@ -96,7 +111,7 @@ class Listing:
             span = next((span for span in worker.spans if span.span == span_id), None) if worker else None
             if worker is None or span is None:
                 return None
-            baseline = self._baseline(run, worker)
+            baseline = self._counterpart(run, worker)
             files = files_of(worker, span, self.workers(run))
             source = (
                 AnswerSource((*files, *baseline.files), baseline.run) if baseline else AnswerSource(files)
@@ -104,16 +119,34 @@ class Listing:
             self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
         return self._spans[ids]
 
-    def _baseline(self, run: str, worker: discovery.WorkerFiles) -> SpanFiles | None:
-        """Return the newest span of the same rank in the baseline run; None without such a run, or such a span."""
-        names = [listed.run for listed, _ in self.runs]
-        other_run = eager_run_of(run, names) or compiled_run_of(run, names)
-        others = [other for other in self.workers(other_run) if other.spans] if other_run else []
-        other = next((other for other in others if other.rank == worker.rank), None)
-        if other_run is None or other is None:
+    @cached_property
+    def programs(self) -> dict[str, Program | None]:
+        """What each run executed when it was first asked for, None where that is unknown."""
+        is_small = len(self.runs) <= _MAX_KNOWN
+        return {
+            run.run: self.program_of(workers) if is_small and workers else None for run, workers in self.runs
+        }
+
+    def baseline(self, run: str, worker_id: str) -> BaselineRef | None:
+        """Return what to compare the spans of a worker with; None where there is no such worker."""
+        if (worker := self.worker(run, worker_id)) is None:
             return None
-        newest = max(other.spans, key=recorded_ns)
-        return SpanFiles(other_run, other, newest, files_of(other, newest, ()))
+        other = baseline_of(run, self.programs)
+        found = self._newest_of_rank(other, worker) if other else None
+        return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
+
+    def _counterpart(self, run: str, worker: discovery.WorkerFiles) -> SpanFiles | None:
+        """Return the newest span of the same rank in the eager run of a compiled one, or the other way round."""
+        other = counterpart_of(run, self.programs)
+        return self._newest_of_rank(other, worker) if other else None
+
+    def _newest_of_rank(self, run: str, like: discovery.WorkerFiles) -> SpanFiles | None:
+        traced = [worker for worker in self.workers(run) if worker.spans]
+        worker = next((worker for worker in traced if worker.rank == like.rank), None)
+        if worker is None:
+            return None
+        newest = max(worker.spans, key=recorded_ns)
+        return SpanFiles(run, worker, newest, files_of(worker, newest, ()))
 
 
 def files_of(
@@ -187,9 +220,14 @@ def plugin_version() -> str | None:
 class Catalog:
     """The listings of one logdir, or of several, each under a name of its own. Safe to call from many threads."""
 
-    def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
-        """Take (run prefix, path or URL) pairs. within: see `discover`."""
-        self._logdirs, self._within = list(logdirs), within
+    def __init__(
+        self,
+        logdirs: Sequence[tuple[str, str]],
+        within: str = "",
+        program_of: ProgramOf = lambda workers: None,
+    ) -> None:
+        """Take (run prefix, path or URL) pairs. within: see `discover`. program_of: see `Listing`."""
+        self._logdirs, self._within, self._program_of = list(logdirs), within, program_of
         self._last: Listing | None = None
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._started = self._kept = 0
@@ -198,7 +236,7 @@ class Catalog:
         """List the logdirs now."""
         with self._lock:
             self._started = number = self._started + 1
-        listing = Listing()
+        listing = Listing(program_of=self._program_of)
         for prefix, path in self._logdirs:
             runs, notices = discovery.discover(path, prefix, self._within)
             listing.runs += [(run, join_logs(run)) for run in runs]
@@ -229,6 +267,12 @@ class Catalog:
     def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
         if (found := self._find(lambda listing: listing.worker(run, worker))) is None:
+            raise _no_worker(run, worker)
+        return found
+
+    def baseline(self, run: str, worker: str) -> BaselineRef:
+        """Return what to compare the spans of a worker with. Raises NotFound."""
+        if (found := self._find(lambda listing: listing.baseline(run, worker))) is None:
             raise _no_worker(run, worker)
         return found
 

@@ -58,6 +58,7 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
+from tb_torchcompile_plugin.api.catalog import BaselineRef
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
     number,
@@ -148,12 +149,17 @@ def _sheets(session: Session) -> Sheets:
     return Sheets({name: tables_of(route.answer) for name, route in ROUTES.items() if is_sheet(route.answer)})
 
 
+def _baseline(found: BaselineRef) -> BaselineRef:
+    return found
+
+
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
+BASELINE = Subject("worker", worker_ids(), Session.baseline)
 STARTS = Subject("worker", worker_ids(), starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
@@ -182,6 +188,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compile_time", STARTS, compile_time),
     Route("compilations", WORKER, compilations_overview),
     Route("startup", STARTS, startup),
+    Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report, keep=RunLines.keep_job),
     Route("job_map", JOB, job_map, (text("measure"),)),

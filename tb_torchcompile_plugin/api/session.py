@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOvervi
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
-from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
+from tb_torchcompile_plugin.api.catalog import BaselineRef, Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.api.run_lines import RunLines
@@ -75,12 +75,12 @@ class Session:
         within: a folder; files outside are not read. ahead: whether what panels ask first is computed as soon as a
         trace is read, by a thread of its own, which may abort a process that ends meanwhile (SIGABRT, inside of C++).
         """
-        self.catalog, self._ahead = Catalog(logdirs, within), ahead
+        self.lines, self._ahead = RunLines(), ahead
+        self.catalog = Catalog(logdirs, within, self.lines.program)
         self._queue: ReadQueue[Ids, Profile] = ReadQueue()
         weakref.finalize(self, self._queue.close)  # also when the process ends
         self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
         self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
-        self.lines = RunLines()
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -103,6 +103,10 @@ class Session:
     def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
         """Return what was shown of a span when it was last read. Raises NotFound."""
         return self.lines.last_overview(self.catalog.span((run, worker, span))[0].files)
+
+    def baseline(self, run: str, worker: str) -> BaselineRef:
+        """Return what to compare the spans of a worker with. Raises NotFound."""
+        return self.catalog.baseline(run, worker)
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""

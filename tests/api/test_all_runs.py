@@ -12,6 +12,7 @@ from recordings import Recording
 from served import in_the_end, wait_for
 from tb_torchcompile_plugin.analysis.compare.all_runs import BEING_READ, NO_COMPILE_DATA, AllRuns
 from tb_torchcompile_plugin.api import run_lines
+from tb_torchcompile_plugin.api.catalog import BaselineRef
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -177,3 +178,24 @@ def test_why_something_is_not_known_of_a_run(tmp_path: Path, session: Session) -
     assert {traceless.step, traceless.gpu, traceless.trace} == {"There is no trace"}
     assert unread.compile == traceless.compile == ""
     assert "1 trace is not read yet" in answer.headline
+
+
+def test_the_baseline_run_is_found_by_what_ran_once_it_is_read(
+    tmp_path: Path, session: Session, recording: Recording
+) -> None:
+    """Names do not tell; `third` is another program, and its step is compared with no pinned run."""
+    for run, name in (("monday", "resnet18_eager"), ("tuesday", "resnet18"), ("third", "breaks")):
+        copytree(recording(name), tmp_path / "runs" / run)
+    workers = {run.run: next(row for row in run.workers if row.spans) for run in session.runs().runs}
+    asked = {
+        run: {"run": run, "worker": row.worker, "span": row.spans[0].span} for run, row in workers.items()
+    }
+    about = {name: text for name, text in asked["tuesday"].items() if name != "span"}
+    assert ask(session, "baseline", **about) == BaselineRef()
+    for ids in asked.values():
+        ask(session, "overview", **ids)
+    session.look()
+    assert ask(session, "baseline", **about) == BaselineRef(**asked["monday"])
+    assert "the same program eager" in " ".join(ask(session, "pays", **asked["tuesday"]).says)
+    rows = {row.run: row.change_percent for row in settled(session, "monday").rows}
+    assert rows["tuesday"] is not None and rows["third"] is None

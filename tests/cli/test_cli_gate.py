@@ -259,7 +259,7 @@ def test_another_gpu_has_status_four_and_is_named(recording, tmp_path, capsys):
     (path,) = (tmp_path / "other").glob("*.pt.trace.json")
     path.write_text(path.read_text().replace("NVIDIA H200", "NVIDIA H100"))
     assert compare(recording("resnet18"), tmp_path / "other", "step>3%") == 4
-    assert "GPU: NVIDIA H200 in BASE, NVIDIA H100 in HEAD." in capsys.readouterr().out
+    assert "BASE ran on NVIDIA H200, HEAD on NVIDIA H100" in capsys.readouterr().out
     assert compare(recording("resnet18"), tmp_path / "other", "step>3%", allow="gpu") == 0
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_fell_back_to_the_cpu_is_four(tmp_path, capsys):
     for name, work, cards in (("base", [kernel("k", 20, 30)], [card]), ("head", [], [])):
         write_trace(tmp_path / name, [*step, *work], deviceProperties=cards)
     assert compare(tmp_path / "base", tmp_path / "head", "step>3%") == 4
-    assert "GPU: H200 in BASE, CPU in HEAD." in capsys.readouterr().out
+    assert "BASE ran on H200, HEAD on CPU" in capsys.readouterr().out
 
 
 def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):

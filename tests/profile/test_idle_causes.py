@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, HOST_KINDS, HostWork, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -229,3 +229,42 @@ def test_a_launch_that_is_not_in_the_trace_is_nobodys(tmp_path: Path) -> None:
     profile = made(tmp_path, host, [(0, 10, 0, None), (30, 5, 0, None)])
     (row,) = causes_of(profile.of(idle_gaps)[0].inner(), profile.of(ThreadActivity))
     assert named(row)["nothing_launched"] == 20_000
+
+
+def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_path: Path) -> None:
+    """Of 90 µs before a launch: eager operators, two of which launch, and one in a graph. Nothing breaks."""
+    host = [
+        slice_("aten::add", 12, 10, **{"External id": 7}),
+        slice_("aten::view", 25, 5),
+        slice_("Torch-Compiled Region: 0/0", 30, 60),
+        slice_("## Call CompiledFxGraph a ##", 32, 6),
+        slice_("aten::mul", 42, 5, **{"External id": 8}),
+        slice_("aten::view", 50, 5),
+        slice_("Torch-Compiled Region: 1/0", 60, 25),
+        slice_("## Call CompiledFxGraph b ##", 62, 20),
+        slice_("aten::mm", 65, 10, **{"External id": 9}),
+        slice_("cudaLaunchKernel", 92, 2, "cuda_runtime", correlation=5),
+    ]
+    launched = [kernel("k", 200 + at, 1, **{"External id": id_}) for at, id_ in enumerate((7, 8, 9))]
+    profile = profile_with(tmp_path, [*host, *launched, kernel("k", 300, 1, correlation=5)])
+    (add,) = profile.trace.select(name="aten::add")
+    start, track = profile.trace.ts[add] - 12_000, np.array([profile.trace.track[add]], np.int64)
+    (row,) = profile.of(HostWork).split(np.array([start]), np.array([start + 100_000]), track) / 1000
+    times = {name: us for name, us in zip(HOST_KINDS, row.tolist()) if us}
+    assert times == {
+        "kernel_launches": 10 + 5 + 10 + 2,
+        "eager_operators": 5 + 5,
+        "python": 40,
+        "unaccounted": 23,
+    }
+
+
+def test_between_the_graphs_of_a_broken_frame_what_does_not_launch_is_the_break(recording: Recording) -> None:
+    profile = profile_in(recording("breaks"))
+    (track,) = profile.of(HostWork).breaks
+    breaks = profile.of(HostWork).breaks[track]
+    rows = profile.of(HostWork).split(breaks.starts, breaks.ends, np.full(len(breaks.starts), track))
+    times = dict(zip(HOST_KINDS, rows.sum(axis=0).tolist()))
+    assert sum(times.values()) == breaks.total_ns
+    assert times["graph_breaks"] > 0 and times["kernel_launches"] > 0
+    assert times["eager_operators"] == times["python"] == times["unaccounted"] == 0

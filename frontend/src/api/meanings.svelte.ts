@@ -2,6 +2,7 @@
 type WordSet =
   | 'kernel_categories'
   | 'idle_causes'
+  | 'host_kinds'
   | 'host_causes'
   | 'job_parts'
   | 'phases'

@@ -66,6 +66,12 @@ export interface Autotune {
 
 export type Bandwidth = 'at_least' | 'exact';
 
+export interface BaselineRef {
+  run: string | null;
+  worker: string | null;
+  span: string | null;
+}
+
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
@@ -1148,6 +1154,19 @@ export type HostCause =
 
 export type HostFrom = 'launches' | 'stacks';
 
+export type HostKind =
+  | 'compiled_graph'
+  | 'compiling'
+  | 'data_loading'
+  | 'eager_operators'
+  | 'graph_breaks'
+  | 'guards'
+  | 'kernel_launches'
+  | 'python'
+  | 'unaccounted'
+  | 'waiting_for_gpu'
+  | 'waiting_for_ranks';
+
 export interface HostPart {
   cause: HostCause;
   name: string;
@@ -1613,7 +1632,7 @@ export type Loops = 'scalar' | 'vectorised';
 
 export interface MeanPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
   percent: number;
 }
@@ -1872,7 +1891,7 @@ export type Panel =
 
 export interface PartDifference {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: Pair;
 }
 
@@ -2321,7 +2340,7 @@ export interface SlowStep {
   reason:
     | Category
     | Cause
-    | 'compiled_graph'
+    | HostKind
     | 'not_recorded'
     | 'profiler_overhead'
     | 'autotune'
@@ -2475,7 +2494,7 @@ export interface StepCategory {
 
 export interface StepPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
 }
 
@@ -2787,6 +2806,7 @@ export interface AboutWorker {
   compile_time: CompileTime;
   compilations: Compilations;
   startup: StartUp;
+  baseline: BaselineRef;
   exports: Exports;
   triton: Triton;
   compilation: CompilationDetails;

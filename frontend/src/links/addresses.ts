@@ -2,7 +2,7 @@ import type { Compilation, Finding, Panel, Phase, HostCause, LateCause } from '.
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
 import { isCategory } from '../names/categories';
-import { CAUSES } from '../names/causes';
+import { CAUSES, HOST_KINDS, isHostKind } from '../names/causes';
 
 /** What a finding is about. */
 export function toFinding(finding: Finding): HashChange {
@@ -166,6 +166,7 @@ export function toPart(key: string, event: Event): HashChange {
   if (kind === 'host') return toPanel(part === 'compiled_graph' ? 'compiled_regions' : 'operators');
   const then = withShift(event) ? 'timeline' : null;
   if (part! in CAUSES) return { ...toIdle(part!), then };
+  if (part !== 'compiled_graph' && isHostKind(part!)) return { ...toIdle(HOST_KINDS[part][2]), then };
   return { ...(isCategory(part!) ? toCategory(part) : LISTS[part!]), then };
 }
 

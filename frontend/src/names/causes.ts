@@ -1,6 +1,6 @@
 /** Why a GPU idles, what the host does and why a rank is late: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { Cause, HostCause, LateCause, HeldUp } from '../api/types';
+import type { Cause, HostCause, HostKind, LateCause, HeldUp } from '../api/types';
 import { graphName } from './kernel_names';
 
 export type Look = [label: string, color: string];
@@ -17,6 +17,25 @@ export const CAUSES: Record<Cause, Look> = {
   python: ['Python', 'var(--phase-cache)'],
   nothing_launched: ['nothing launched', 'var(--idle)'],
 };
+
+/** What the host does, by causes that eager and compiled code share; each with the cause of idle time to look at. */
+export const HOST_KINDS: Record<HostKind, [...Look, idle: Cause]> = {
+  compiling: ['compiling', CAUSES.compile[1], 'compile'],
+  waiting_for_ranks: ['waiting for ranks', CAUSES.communication_wait[1], 'communication_wait'],
+  waiting_for_gpu: ['waiting for the GPU', CAUSES.synchronise[1], 'synchronise'],
+  data_loading: ['data loading', CAUSES.data_loading[1], 'data_loading'],
+  guards: ['guards', CAUSES.guards_wrapper[1], 'guards_wrapper'],
+  kernel_launches: ['kernel launches', CAUSES.launch_call[1], 'launch_call'],
+  compiled_graph: ['compiled graph', 'var(--cat-cpp)', 'launch_call'],
+  graph_breaks: ['graph breaks', 'var(--cat-triton_user)', 'break_eager'],
+  eager_operators: ['eager operators', CAUSES.break_eager[1], 'break_eager'],
+  python: ['Python', CAUSES.python[1], 'python'],
+  unaccounted: ['unaccounted', CAUSES.nothing_launched[1], 'nothing_launched'],
+};
+
+export const isHostKind = (part: string): part is HostKind => part in HOST_KINDS;
+
+export const kindHelp = (kind: HostKind): string => meaningOf('host_kinds', kind);
 
 export const causeLabel = (cause: Cause): string => CAUSES[cause][0];
 export const causeHelp = (cause: Cause): string => meaningOf('idle_causes', cause);

@@ -1,9 +1,9 @@
 /** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { Gpu, Category, Cause, StepPart } from '../api/types';
+import type { Gpu, Category, Cause, HostKind, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
-import { CAUSES, causeHelp, type Look } from './causes';
+import { CAUSES, causeHelp, HOST_KINDS, isHostKind, kindHelp, type Look } from './causes';
 
 type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
@@ -38,9 +38,8 @@ type PartName = Pick<StepPart, 'kind' | 'part'>;
 export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 
 const EXPOSED: Category[] = ['communication', 'memcpy', 'memset'];
-const HOST: Record<Exclude<StepPart['part'], Category>, Look> = {
+const HOST: Record<Exclude<StepPart['part'], Category | HostKind>, Look> = {
   ...CAUSES,
-  compiled_graph: ['compiled graph', categoryColor('cpp')],
   not_recorded: ['GPU records are missing', 'var(--idle)'],
   profiler_overhead: ['profiler overhead', 'var(--line-strong)'],
 };
@@ -51,7 +50,9 @@ export function styleOf({ kind, part }: PartName): [...Look, help: string] {
     const exposed = EXPOSED.includes(part) ? `exposed ${label.toLowerCase()}` : label;
     return [exposed, categoryColor(part), categoryHelp(part)];
   }
-  const [label, color] = HOST[part];
-  const help = part in CAUSES ? causeHelp(part as Cause) : meaningOf('device_parts', part);
+  const isKind = isHostKind(part) && !(part in CAUSES);
+  const [label, color] = isKind ? HOST_KINDS[part] : HOST[part as keyof typeof HOST];
+  let help = part in CAUSES ? causeHelp(part as Cause) : '';
+  help ||= isKind ? kindHelp(part) : meaningOf('device_parts', part);
   return [kind === 'idle' ? `idle: ${label}` : label, color, help];
 }

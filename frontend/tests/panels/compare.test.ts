@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { cellOf } from '../../src/table/table';
-import type { ComparedTables, RunRef, Runs } from '../../src/api/types';
+import type { BaselineRef, ComparedTables, RunRef, Runs } from '../../src/api/types';
 import { columns, tables } from '../../src/panels/compare/compare/compared_rows';
 import { choices, resolve, sideKey, usual } from '../../src/panels/compare/compare/sides';
 import { waterfall } from '../../src/panels/compare/compare/waterfall';
@@ -14,11 +14,12 @@ const logdir = (runs: Pick<RunRef, 'run' | 'workers'>[]): Runs => ({
   ...{ schema_version: 1, plugin_version: '', warnings: [] },
   runs: runs.map((one) => ({ ...one, ranks: 0, job_bytes: 0 })),
 });
-const from = (runs: Runs, key: string) => {
+const from = (runs: Runs, key: string, baseline: BaselineRef | null = null) => {
   const all = choices(runs);
   return usual(
     all,
     all.find((side) => side.span === key)!,
+    baseline,
   )?.span;
 };
 
@@ -27,10 +28,18 @@ describe('what a span is compared with', () => {
   const after = { run: 'after', workers: [worker('s0_', 0, [40]), worker('s1_', 1, [41])] };
   const later = { run: 'later', workers: [worker('t0_', 0, [90])] };
 
-  it('is the same rank of the run before, or of the next one', () => {
-    expect(from(logdir([before, after, later]), 's1_41')).toBe('r1_21');
-    expect(from(logdir([before, after, later]), 's0_40')).toBe('r0_20');
-    expect(from(logdir([before, after, later]), 'r0_10')).toBe('s0_40');
+  it('is its baseline run, and of several runs none where that is unknown', () => {
+    const found = { run: 'later', worker: 't0_', span: 't0_90' };
+    expect(from(logdir([before, after, later]), 's1_41', found)).toBe('t0_90');
+    expect(from(logdir([before, after, later]), 's1_41')).toBe(undefined);
+    const none = { run: null, worker: null, span: null };
+    expect(from(logdir([before, after, later]), 's0_40', none)).toBe(undefined);
+  });
+
+  it('is the same rank of the only other run', () => {
+    expect(from(logdir([before, after]), 's1_41')).toBe('r1_21');
+    expect(from(logdir([before, after]), 's0_40')).toBe('r0_20');
+    expect(from(logdir([before, after]), 'r0_10')).toBe('s0_40');
   });
 
   it('is the span before where there is one run, else another worker', () => {

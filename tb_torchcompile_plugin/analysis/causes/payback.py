@@ -133,7 +133,7 @@ def _comparison(profile: Profile) -> _Comparison:
         refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
         return _Comparison(_predicted(profile, facts), facts.cost, refused)
     if why := why_not_comparable(facts, baseline):
-        refused = f"Run {baseline.run} {why}: it is not held against this one."
+        refused = f"There is no comparison with run {baseline.run}. {why}"
         return _Comparison(_predicted(profile, facts), facts.cost, refused)
     eager, compiled = (baseline, facts) if is_compiled(facts, baseline) else (facts, baseline)
     gain = measured_gain(eager, compiled) if compiled.compiled else NOTHING_RAN
@@ -209,7 +209,7 @@ def _grounds(gain: Gain, even: Sequence[Even], reasons: Sequence[WhyNot], refuse
         yield refused
     if gain.told_by == "measured":
         how = "eager" if gain.eager_run else "compiled"
-        yield f"Held against run {gain.eager_run or gain.compiled_run}, the same program {how}."
+        yield f"Compared with run {gain.eager_run or gain.compiled_run}, the same program {how}."
     else:
         yield f"{_HOW_TO_KNOW[gain.told_by]}."
     for row in even[1:]:

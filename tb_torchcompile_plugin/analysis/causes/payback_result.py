@@ -1,39 +1,22 @@
 """What did compiling cost, what does a step gain, and after how many steps is that even: the numbers."""
 
-import re
 import statistics
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from math import hypot
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.finding import Predicted
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
-from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
+from tb_torchcompile_plugin.analysis.runtime.program import Program, differences, program, ran_compiled
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time, unprofiled_steps
-from tb_torchcompile_plugin.torch_names.kernels import GENERATED
-from tb_torchcompile_plugin.torch_names.slices import is_graph
+from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprofiled_steps
 
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
-# Of a step, by which the means of two processes differ though nothing else does; chosen by eye.
-_PROCESS_VARIATION = 0.01
-_EAGER = {"eager", "uncompiled", "nocompile", "baseline"}
-_COMPILED = {"compiled", "compile", "inductor", "cold", "warm"}
-_MIN_ALIKE, _MAX_ALIKE = 0.5, 1.5  # of the eager run's operations: inductor writes small products itself
 _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
 Paying = Literal["pays", "never", "unknown"]
@@ -65,14 +48,6 @@ def steady_steps(profile: Profile) -> SteadyTimes:
     return SteadyTimes(parts and replace(parts, mean_us=step.step_us), profiled)
 
 
-def chance_us(a: StepTimes, b: StepTimes) -> float:
-    """Return how far the means of two runs differ by chance: of their steps (Welch), and of two processes."""
-    # A single time shows no variation: then only the other side's counts.
-    single = {"steps": 2, "deviation_us": 0.0}
-    varying = [times if times.deviation_us is not None else replace(times, **single) for times in (a, b)]
-    return hypot(noise_us(*varying) or 0.0, _PROCESS_VARIATION * max(a.mean_us, b.mean_us))
-
-
 class RunFacts(NamedTuple):
     """What is known of one run for a comparison."""
 
@@ -81,57 +56,18 @@ class RunFacts(NamedTuple):
     tried: bool  # whether torch compiled any frame
     steady: SteadyTimes
     cost: CompileCost | None
-    program: str  # its script, "" where unknown
-    device: str
-    tflop: float | None  # of the libraries' kernels per step, None where shapes do not show it
-
-
-def eager_run_of(run: str, runs: Iterable[str]) -> str | None:
-    """Return the eager run to compare a run with; None where there is none, or several.
-
-    Their names differ only by words that say how they ran, as `bert/eager` and `bert/compiled`.
-    """
-    if _EAGER & set(_words(run)):
-        return None
-    eager = [name for name in runs if _EAGER & set(_words(name)) and _program(name) == _program(run)]
-    return eager[0] if len(eager) == 1 else None
-
-
-def compiled_run_of(run: str, runs: Sequence[str]) -> str | None:
-    """Return the only run of which this one is the eager one; of several the one with cold caches."""
-    if not _EAGER & set(_words(run)):
-        return None
-    alike = [name for name in runs if _program(name) == _program(run)]
-    compiled = [name for name in alike if not _EAGER & set(_words(name))]
-    cold = [name for name in compiled if "warm" not in _words(name)] or compiled
-    return cold[0] if len(alike) == len(compiled) + 1 and len(cold) == 1 else None
-
-
-def _program(run: str) -> list[str]:
-    return [word for word in _words(run) if word not in _EAGER | _COMPILED]
-
-
-@lru_cache(maxsize=1 << 14)
-def _words(run: str) -> tuple[str, ...]:
-    return tuple(word for word in re.split(r"[-_. /]+", run.lower()) if word)
+    program: Program
 
 
 def run_facts(profile: Profile) -> RunFacts:
     """Return what is known of the run of a span."""
-    summary, flop = profile.summary, 0.0
-    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        flop += float(np.nansum(work.flop[launched_in_steps(profile, rows)]))
     return RunFacts(
         run="",
-        compiled=bool(profile.of(compiled_calls))
-        or any(map(is_graph, profile.trace.names))
-        or not GENERATED.isdisjoint(profile.of(gpu_work).categories),
-        tried=bool(summary and summary.compilations),
+        compiled=profile.of(ran_compiled),
+        tried=bool(profile.summary and profile.summary.compilations),
         steady=profile.of(steady_steps),
         cost=profile.data.of(compile_cost) if profile.data else None,
-        program=summary.environment.program if summary else "",
-        device=", ".join(sorted({row.name for row in profile.of(gpus) if row.name})),
-        tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
+        program=profile.of(program),
     )
 
 
@@ -143,17 +79,12 @@ def is_compiled(run: RunFacts, other: RunFacts) -> bool | None:
 
 
 def why_not_comparable(run: RunFacts, other: RunFacts) -> str:
-    """Return why two runs cannot be compared, to follow the name of the other one; "" where they can."""
-    if (compiled := is_compiled(run, other)) is None:
-        return "ran compiled code, too" if other.compiled else "is eager, too"
-    if run.program and other.program and run.program != other.program:
-        return "is of another program"
-    if run.device != other.device:
-        return "is of another GPU"
-    before, after = (other.tflop, run.tflop) if compiled else (run.tflop, other.tflop)
-    if before and after and not _MIN_ALIKE <= after / before <= _MAX_ALIKE:
-        return "does other work: its matrix products and convolutions are of other sizes"
-    return ""
+    """Return why a run cannot be compared with its baseline run, a sentence; "" where it can."""
+    name = f"run {other.run}"
+    if is_compiled(run, other) is None:
+        return f"Both this run and {name} {'ran compiled code' if other.compiled else 'are eager'}."
+    found = differences(run.program, other.program, ("this run", name))
+    return next((text for kind, text in found if kind != "torch"), "")
 
 
 class Even(msgspec.Struct, frozen=True):
@@ -227,10 +158,10 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     times = eager.steady.unprofiled, compiled.steady.unprofiled
     if None in times:  # profiling makes one slower than the other, so both are taken profiled
         times = eager.steady.profiled, compiled.steady.profiled
-    before, after = times
-    if before is None or after is None:
+    compared = step_time_difference(*times, PAYBACK)
+    if compared is None:
         return UNKNOWN
-    gain, chance = before.mean_us - after.mean_us, chance_us(before, after)
+    before, after, gain, chance = compared.a, compared.b, -compared.delta_us, compared.noise_us or 0.0
     verdict: Paying = "pays" if gain > chance else "never"
     if abs(gain) <= chance and chance > _VAGUE * before.mean_us:
         verdict = "unknown"

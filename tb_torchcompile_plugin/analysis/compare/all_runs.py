@@ -15,8 +15,9 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
+from tb_torchcompile_plugin.analysis.runtime.program import Program, is_other_program
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steady_times
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_difference
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
@@ -157,7 +158,7 @@ class RunRow(SpanLine, frozen=True):
     """A run in one line, by one of its spans.
 
     read: whether the trace was read before; otherwise what only a trace shows is null. change_percent: of the step,
-    against the pinned run. within_noise: whether that may be chance.
+    against the pinned run, null where that is of another program. within_noise: whether that may be chance.
     """
 
     run: str
@@ -187,25 +188,27 @@ class KnownRun(NamedTuple):
     line: CompileLine | None
     job: JobLine | None
     why_not: str = ""  # why there is no line
+    program: Program | None = None
 
 
 def all_runs(runs: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
     """Return all runs in their order. pin: the run to compare the others with; "" for none."""
-    base = next((run.line for run in runs if run.place.run == pin), None)
-    rows = [_row(run, base if isinstance(base, SpanLine) else None) for run in runs]
+    base = next((run for run in runs if run.place.run == pin), None)
+    rows = [_row(run, base) for run in runs]
     return AllRuns(_headline(rows, reading), rows, reading, pin)
 
 
-def _row(run: KnownRun, base: SpanLine | None) -> RunRow:
+def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
     line = run.line if isinstance(run.line, SpanLine) else None
     fields: dict[str, Any] = dict.fromkeys(SpanLine.__struct_fields__)
     for part in (run.line, run.job if run.job and run.job.finding else None):
         fields |= {name: getattr(part, name) for name in part.__struct_fields__} if part else {}
     change, within_noise = None, False
-    if base is not None and line is not None and line is not base:
+    base = pinned.line if pinned and not is_other_program(pinned.program, run.program) else None
+    if isinstance(base, SpanLine) and line is not None and line is not base:
         if line.step_us is not None and base.step_us:
             change = 100 * (line.step_us / base.step_us - 1)
-        within_noise = _is_noise(base, line)
+        within_noise = bool((times := step_time_difference(base.times, line.times)) and times.within_noise)
     return RunRow(
         **fields,
         **run.place._asdict(),
@@ -224,12 +227,6 @@ def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
         trace=trace,
         compile=run.why_not or (NO_COMPILE_DATA if run.line and run.line.compilations is None else ""),
     )
-
-
-def _is_noise(base: SpanLine, line: SpanLine) -> bool:
-    """Whether the means differ no more than by chance."""
-    apart = noise_us(base.times, line.times) if base.times and line.times else None
-    return apart is not None and abs((line.step_us or 0) - (base.step_us or 0)) <= apart
 
 
 def _headline(rows: Sequence[RunRow], reading: int) -> str:

@@ -24,21 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6tb_torchcompile_plugin/analysis/compare/baseline.proto\x12\x16tb_torchcompile_plugin\"V\n\x08\x42\x61seline\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x02 \x01(\r\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x0c\"A\n\x0c\x42\x61selineRuns\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32#.tb_torchcompile_plugin.BaselineRun\"\xb8\x01\n\x0b\x42\x61selineRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x1a\n\rtorch_version\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05ranks\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x39\n\x08measures\x18\x06 \x03(\x0b\x32\'.tb_torchcompile_plugin.BaselineMeasureB\x10\n\x0e_torch_version\"\xae\x01\n\x0f\x42\x61selineMeasure\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x13\n\x0bwhy_unknown\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x03(\x12\x12\x33\n\x05items\x18\x05 \x03(\x0b\x32$.tb_torchcompile_plugin.BaselineItem\x12\x12\n\nneeds_runs\x18\x06 \x01(\x08\x42\x08\n\x06_value\"\x85\x01\n\x0c\x42\x61selineItem\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x11\n\x04line\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05value\x18\x05 \x01(\x12\x12\x0f\n\x07samples\x18\x06 \x03(\x12\x12\x10\n\x08launches\x18\x07 \x01(\rB\x07\n\x05_lineb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6tb_torchcompile_plugin/analysis/compare/baseline.proto\x12\x16tb_torchcompile_plugin\"V\n\x08\x42\x61seline\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x02 \x01(\r\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x0c\"A\n\x0c\x42\x61selineRuns\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32#.tb_torchcompile_plugin.BaselineRun\"\xf2\x01\n\x0b\x42\x61selineRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x1a\n\rtorch_version\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05ranks\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x39\n\x08measures\x18\x06 \x03(\x0b\x32\'.tb_torchcompile_plugin.BaselineMeasure\x12\x38\n\x07program\x18\x07 \x01(\x0b\x32\'.tb_torchcompile_plugin.BaselineProgramB\x10\n\x0e_torch_version\"\xe6\x01\n\x0f\x42\x61selineProgram\x12\x0e\n\x06script\x18\x01 \x01(\t\x12\x34\n\x05sizes\x18\x02 \x03(\x0b\x32%.tb_torchcompile_plugin.BaselineSizes\x12\x41\n\x05\x63\x61lls\x18\x03 \x03(\x0b\x32\x32.tb_torchcompile_plugin.BaselineProgram.CallsEntry\x12\x12\n\x05tflop\x18\x04 \x01(\x01H\x00\x88\x01\x01\x1a,\n\nCallsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_tflop\" \n\rBaselineSizes\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\"\xae\x01\n\x0f\x42\x61selineMeasure\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x13\n\x0bwhy_unknown\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x03(\x12\x12\x33\n\x05items\x18\x05 \x03(\x0b\x32$.tb_torchcompile_plugin.BaselineItem\x12\x12\n\nneeds_runs\x18\x06 \x01(\x08\x42\x08\n\x06_value\"\x85\x01\n\x0c\x42\x61selineItem\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x11\n\x04line\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05value\x18\x05 \x01(\x12\x12\x0f\n\x07samples\x18\x06 \x03(\x12\x12\x10\n\x08launches\x18\x07 \x01(\rB\x07\n\x05_lineb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tb_torchcompile_plugin.analysis.compare.baseline_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_BASELINEPROGRAM_CALLSENTRY']._loaded_options = None
+  _globals['_BASELINEPROGRAM_CALLSENTRY']._serialized_options = b'8\001'
   _globals['_BASELINE']._serialized_start=82
   _globals['_BASELINE']._serialized_end=168
   _globals['_BASELINERUNS']._serialized_start=170
   _globals['_BASELINERUNS']._serialized_end=235
   _globals['_BASELINERUN']._serialized_start=238
-  _globals['_BASELINERUN']._serialized_end=422
-  _globals['_BASELINEMEASURE']._serialized_start=425
-  _globals['_BASELINEMEASURE']._serialized_end=599
-  _globals['_BASELINEITEM']._serialized_start=602
-  _globals['_BASELINEITEM']._serialized_end=735
+  _globals['_BASELINERUN']._serialized_end=480
+  _globals['_BASELINEPROGRAM']._serialized_start=483
+  _globals['_BASELINEPROGRAM']._serialized_end=713
+  _globals['_BASELINEPROGRAM_CALLSENTRY']._serialized_start=659
+  _globals['_BASELINEPROGRAM_CALLSENTRY']._serialized_end=703
+  _globals['_BASELINESIZES']._serialized_start=715
+  _globals['_BASELINESIZES']._serialized_end=747
+  _globals['_BASELINEMEASURE']._serialized_start=750
+  _globals['_BASELINEMEASURE']._serialized_end=924
+  _globals['_BASELINEITEM']._serialized_start=927
+  _globals['_BASELINEITEM']._serialized_end=1060
 # @@protoc_insertion_point(module_scope)

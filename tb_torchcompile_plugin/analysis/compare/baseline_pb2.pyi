@@ -26,20 +26,47 @@ class BaselineRuns(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[BaselineRun, _Mapping]]] = ...) -> None: ...
 
 class BaselineRun(_message.Message):
-    __slots__ = ("name", "devices", "torch_version", "ranks", "world_size", "measures")
+    __slots__ = ("name", "devices", "torch_version", "ranks", "world_size", "measures", "program")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     MEASURES_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedScalarFieldContainer[str]
     torch_version: str
     ranks: int
     world_size: int
     measures: _containers.RepeatedCompositeFieldContainer[BaselineMeasure]
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., torch_version: _Optional[str] = ..., ranks: _Optional[int] = ..., world_size: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[BaselineMeasure, _Mapping]]] = ...) -> None: ...
+    program: BaselineProgram
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., torch_version: _Optional[str] = ..., ranks: _Optional[int] = ..., world_size: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[BaselineMeasure, _Mapping]]] = ..., program: _Optional[_Union[BaselineProgram, _Mapping]] = ...) -> None: ...
+
+class BaselineProgram(_message.Message):
+    __slots__ = ("script", "sizes", "calls", "tflop")
+    class CallsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    TFLOP_FIELD_NUMBER: _ClassVar[int]
+    script: str
+    sizes: _containers.RepeatedCompositeFieldContainer[BaselineSizes]
+    calls: _containers.ScalarMap[str, float]
+    tflop: float
+    def __init__(self, script: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[BaselineSizes, _Mapping]]] = ..., calls: _Optional[_Mapping[str, float]] = ..., tflop: _Optional[float] = ...) -> None: ...
+
+class BaselineSizes(_message.Message):
+    __slots__ = ("numbers",)
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BaselineMeasure(_message.Message):
     __slots__ = ("metric", "value", "why_unknown", "samples", "items", "needs_runs")

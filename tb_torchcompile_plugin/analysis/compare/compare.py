@@ -3,7 +3,6 @@
 Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -23,13 +22,14 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
+from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
+from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -65,17 +65,6 @@ _LABELS: dict[FigureName, str] = {
     "compile_s": "Compile time",
 }
 _Figures = dict[FigureName, float | None]
-
-
-class StepTimeDifference(msgspec.Struct, frozen=True):
-    """The step times of both sides."""
-
-    a: StepTimes
-    b: StepTimes
-    delta_us: float
-    # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
-    noise_us: float | None
-    within_noise: bool | None  # whether the difference is no larger than that
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -157,8 +146,8 @@ def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
     if run_a and run_b:
         parts, categories = _parts(run_a.parts, run_b.parts), _categories(run_a, run_b)
         if not whole:
-            times = (run.profile.of(breakdown.steady_times) for run in (run_a, run_b))
-            step_time = step_time_difference(*times)
+            times_a, times_b = (run.profile.of(breakdown.steady_times) for run in (run_a, run_b))
+            step_time = step_time_difference(times_a, times_b)
     return Comparison(
         step_time=step_time,
         parts=parts,
@@ -171,12 +160,12 @@ def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
 
 def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
-        span = profile.of(breakdown.window_breakdown)
+        span = profile.of(breakdown.window_breakdown, HostWork)
         length, count = span.wall_us if span else None, 1
         rows: Sequence[step_breakdown.StepPart] = span.parts if span else []
     else:
-        report, steady = profile.of(breakdown.step_breakdown), profile.of(steps.steady_steps)
-        length, rows, count = report.step_time.step_us, report.mean_parts, len(steady.rows) if steady else 1
+        steady, length = profile.of(steps.steady_steps), profile.of(steps.step_time).step_us
+        rows, count = profile.of(breakdown.mean_parts, HostWork), len(steady.rows) if steady else 1
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
     if not len(profile.of(gpu_work).index):
         return _Run(profile, length, parts, (None, None), {})
@@ -197,14 +186,6 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
-
-
-def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDifference | None:
-    """Compare step times, and say whether the difference is noise; None where a side has none."""
-    if a is None or b is None:
-        return None
-    delta, noise = b.mean_us - a.mean_us, noise_us(a, b)
-    return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
 def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
@@ -292,13 +273,9 @@ def _compilations(a: CompileData | None, b: CompileData | None) -> list[Compilat
     """
     if a is None or b is None:
         return []
-    files_a, files_b = ({_file_name(row.file) for row in data.summary.compilations} for data in (a, b))
+    files_a, files_b = ({file_name(row.file) for row in data.summary.compilations} for data in (a, b))
     rows_a, rows_b = (_numbered(data, files_a & files_b) for data in (a, b))
     return [_compilation(rows_a.get(key), rows_b.get(key)) for key in dict.fromkeys((*rows_a, *rows_b))]
-
-
-def _file_name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
 
 
 def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int], Compilation]:
@@ -306,7 +283,7 @@ def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int],
     before: Counter[_Function] = Counter()
     numbered: dict[tuple[_Function, int], Compilation] = {}
     for row in data.of(compilations):
-        file = _file_name(row.file)
+        file = file_name(row.file)
         function = row.function, file if file in files else "", row.direction
         numbered[function, before[function]] = row
         before[function] += 1
@@ -371,13 +348,9 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
 
 
 def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
-    versions = [side.data.summary.environment.torch_version if side.data else "" for side in (a, b)]
-    if all(versions) and versions[0] != versions[1]:
-        yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
-    gpu_rows = [side.profile.of(gpus) if side.profile else [] for side in (a, b)]
-    devices = [", ".join(dict.fromkeys(row.name for row in rows if row.name)) for rows in gpu_rows]
-    if all(devices) and devices[0] != devices[1]:
-        yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
+    for kind, text in differences(a.program, b.program):
+        if kind not in OTHER:
+            yield text
     times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
     slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
     if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
@@ -416,6 +389,8 @@ def full_report(sides: pairs.Sides) -> FullReport:
 
 
 def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
+    if why := pairs.why_no_verdict(sides.a.program, sides.b.program):
+        return why
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:

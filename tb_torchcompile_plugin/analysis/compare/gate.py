@@ -9,7 +9,9 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
+from tb_torchcompile_plugin.analysis.runtime.program import differences
 from tb_torchcompile_plugin.analysis.statistics import spread
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
@@ -47,8 +49,9 @@ class GateReport(msgspec.Struct, frozen=True):
 
 def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
     """Judge a run against one base run, or several that did the same."""
-    differences = dict(_differences(base, head))
-    forbidden = [text for kind, text in differences.items() if kind not in settings.allow]
+    found = dict(_differences(base, head))
+    # One script that does more work than before is judged: that is what a gate is for.
+    forbidden = [text for kind, text in found.items() if kind not in (*settings.allow, "work")]
     conditions = [gate_judge.judge(row, base, head) for row in settings.conditions if not forbidden]
     failed = [row for row in conditions if row.outcome == "failed"]
     causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
@@ -61,8 +64,10 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
         verdict=verdict,
         base=[run.name for run in base],
         head=head.name,
-        on=", ".join(filter(None, (*head.devices, head.torch and f"torch {head.torch}"))),
-        differences=[*differences.values()],
+        on=", ".join(
+            filter(None, (*head.program.devices, head.program.torch and f"torch {head.program.torch}"))
+        ),
+        differences=[*found.values()],
         conditions=conditions,
         causes=list(dict.fromkeys(causes))[: gate_judge.MAX_CAUSES],
         figures=[_figure(name, base, head) for name in METRICS],
@@ -73,16 +78,12 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
 
 def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tuple[str, str]]:
     """Yield (what --allow calls it, sentence) where runs differ; what is unknown of a side is no difference."""
-    runs = [*base, head]
-    values_of = {
-        "gpu": ("GPU", [", ".join(run.devices) for run in runs]),
-        "torch": ("torch", [run.torch for run in runs]),
-        "world-size": ("Ranks", [f"{run.ranks} of {run.world_size} recorded" for run in runs]),
-    }
-    for kind, (label, values) in values_of.items():
-        if len(set(filter(None, values))) > 1:
-            before = joined_names(list(dict.fromkeys(filter(None, values[:-1]))))
-            yield kind, f"{label}: {before} in BASE, {values[-1] or 'not known'} in HEAD."
+    for run in base:
+        yield from differences(run.program, head.program, ("BASE", "HEAD"))
+    ranks = [f"{run.ranks} of {run.world_size} recorded" for run in (*base, head)]
+    if len(set(ranks)) > 1:
+        before = joined_names(list(dict.fromkeys(ranks[:-1])))
+        yield "world-size", f"Ranks: {before} in BASE, {ranks[-1]} in HEAD."
 
 
 def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
@@ -107,10 +108,8 @@ def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Gate
     measured = [run for run in base if metric in run.measures]
     before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
     after = head.measures[metric].value if metric in head.measures else None
-    change = gate_judge.format_change(unit, before, after)
     why = gate_judge.why_unknown(metric, base, head)
-    base_text, head_text = (gate_judge.format_value(unit, value) for value in (before, after))
-    return GateFigure(metric, label, base_text, head_text, change, why)
+    return GateFigure(metric, label, *in_words(unit, pair(before, after)), why)
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:

@@ -1,13 +1,11 @@
 """Does a condition hold: did a metric rise by more than it may, and by more than noise?
 
-Noise inside a run: its steps follow one another, so they show too little of how the next run will differ for their mean
-to be trusted to the root of their number. All steps of a run count as one: a change is noise up to the distance that
-two single steps of these runs have 99 times of 100. Noise between runs: with several base runs, up to the distance of
-one more of them from those, 99 times of 100. The larger of the two counts.
+Inside a run all steps count as one, as they follow one another; between several base runs, up to one more of them. The
+larger of the two counts (see `statistics`).
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
@@ -22,9 +20,9 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     rounded_median,
     unknown_measure,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
-from tb_torchcompile_plugin.analysis.formatting import duration, plural, signed, size
-from tb_torchcompile_plugin.analysis.statistics import noise, spread, student_t
+from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair, text_of
+from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -37,15 +35,8 @@ _UNITS: dict[Unit, dict[str, float]] = {
     "time": {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9},
     "bytes": {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
 }
-_TEXTS: dict[Unit, Callable[[float], str]] = {
-    "time": lambda ns: duration(ns / 1000),
-    "bytes": size,
-    "count": "{:,.0f}".format,
-}
-ALLOWED = ("unknown", "gpu", "torch", "world-size")
+ALLOWED = ("unknown", "program", "gpu", "torch", "world-size")
 _KEYS = {"fail_on", "allow", "name"}  # of the table [gate]
-
-CHANCE = 0.01  # that a change of nothing is larger than its noise (docs/gate.md)
 
 MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
 _MAX_CHARS = 80  # of a name in a sentence
@@ -183,16 +174,12 @@ def _wrong(text: str, problem: str, next_step: str) -> InvalidGateError:
 
 def format_value(unit: Unit, value: float | None) -> str:
     """Return "13.0 ms", "95.0 MB", "4"; a dash where it is unknown."""
-    return "–" if value is None else _TEXTS[unit](value)
+    return "–" if value is None else text_of(unit)(value)
 
 
 def format_change(unit: Unit, base: float | None, head: float | None) -> str:
     """Return "+550 µs (+4.21 %)" or "equal"; a dash where a side is unknown."""
-    if base is None or head is None:
-        return "–"
-    if base == head:
-        return "equal"
-    return signed(head - base, _TEXTS[unit]) + change_percent(pair(base, head))
+    return in_words(unit, pair(base, head))[2]
 
 
 def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
@@ -278,7 +265,8 @@ def _judged(
     if kind != "exact":
         base = sorted(base_values)[(len(base_values) - 1) // 2]
         samples = [] if needs_runs else [samples for _, samples in base_runs]
-        chance = noise(samples, base_values, [] if needs_runs else head_samples, CHANCE / questions)
+        model = GATE._replace(chance=GATE.chance / questions)
+        chance = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
     outcome: GateOutcome = "failed"
     if not condition.holds(base, head):
         outcome = "passed"
@@ -346,5 +334,5 @@ def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
     """Return between which a single step is 99 times of 100; None for fewer than two samples."""
     if (single := spread(samples)) is None:
         return None
-    half = round(student_t(len(samples) - 1, CHANCE) * single)
+    half = round(student_t(len(samples) - 1, GATE.chance) * single)
     return max(0, value - half), value + half

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites
@@ -22,7 +23,8 @@ from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.runtime.program import Program, file_name, program, program_of_data
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import mean_parts
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
 from tb_torchcompile_plugin.errors import UserError
@@ -31,7 +33,7 @@ from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
+from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
@@ -53,7 +55,7 @@ Unit = Literal["time", "bytes", "count"]
 class MeasuredItem(msgspec.Struct, frozen=True):
     """A part of a measure: a kernel, a break."""
 
-    what: str
+    what: str = ""
     why: str = ""  # torch's reason, "" for none
     file: str = ""
     line: int | None = None
@@ -70,7 +72,7 @@ class MeasuredItem(msgspec.Struct, frozen=True):
 class Measure(msgspec.Struct, frozen=True):
     """One metric of a run."""
 
-    value: int | None  # None where unknown
+    value: int | None = None  # None where unknown
     samples: list[int] = []  # by step; of many steps, some
     items: list[MeasuredItem] = []
     why_unknown: str = ""
@@ -80,12 +82,11 @@ class Measure(msgspec.Struct, frozen=True):
 class MeasuredRun(msgspec.Struct, frozen=True):
     """One run."""
 
-    name: str
-    devices: list[str]  # names of its GPUs, ["CPU"] of a trace without GPU work, [] where unknown
-    torch: str  # version, "" where unknown
-    ranks: int  # that were recorded
-    world_size: int
-    measures: dict[str, Measure]  # by metric
+    name: str = ""
+    program: Program = Program()
+    ranks: int = 0  # that were recorded
+    world_size: int = 0
+    measures: dict[str, Measure] = {}  # by metric
 
 
 class RunSource(NamedTuple):
@@ -117,21 +118,22 @@ def measure_run(source: RunSource) -> MeasuredRun:
     sizes = [*traced_sizes, *(environment.world_size for environment in environments)]
     return MeasuredRun(
         name=source.name,
-        devices=_devices(source),
-        torch=next((environment.torch_version for environment in environments), ""),
+        program=_program(source),
         ranks=source.ranks,
         world_size=max((size for size in sizes if size), default=source.ranks),
         measures={name: metric.measure(source) for name, metric in METRICS.items()},
     )
 
 
-def _devices(source: RunSource) -> list[str]:
-    names = [name for profile in source.profiles for name in device_names(profile.trace).values() if name]
-    names = names or [name for data in source.data for name in data.summary.environment.device_names]
-    on_gpu = any(len(profile.of(gpu_work).index) for profile in source.profiles)
-    if not names and source.profiles and not on_gpu:
-        return ["CPU"]
-    return sorted(set(names))
+def _program(source: RunSource) -> Program:
+    """Return what the first rank ran, on the devices of all."""
+    known = [profile.of(program) for profile in source.profiles]
+    known = known or [data.of(program_of_data) for data in source.data]
+    if not known:
+        return Program()
+    devices = sorted({device for rank in known for device in rank.devices})
+    script = file_name(known[0].script)
+    return msgspec.structs.replace(known[0], devices=devices, script=script, compiled=None)
 
 
 def unknown_measure(why: str) -> Measure:
@@ -176,7 +178,7 @@ def _steps(source: RunSource) -> Measure:
         if site.saves_us
     ]
     # Why a GPU idles or, without one, what the host does.
-    for part in slowest.of(step_breakdown).mean_parts:
+    for part in slowest.of(mean_parts, HostWork):
         if part.kind in ("idle", "host"):
             does = "the GPU idles" if part.kind == "idle" else "the host"
             items.append(
@@ -333,33 +335,25 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
 
 
 def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
-    rows = pb.BaselineRuns()
-    for run in runs:
-        rows.runs.add(
-            name=run.name,
-            devices=run.devices,
-            torch_version=run.torch or None,
-            ranks=run.ranks,
-            world_size=run.world_size,
-            measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
-        )
+    rows = pb.BaselineRuns(runs=[_message(run, samples) for run in runs])
     packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
     baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
     data: bytes = baseline.SerializeToString(deterministic=True)
     return data
 
 
-def _measure_message(name: str, measure: Measure, samples: int) -> pb.BaselineMeasure:
-    message = pb.BaselineMeasure(
-        metric=name,
-        value=measure.value,
-        why_unknown=measure.why_unknown,
-        samples=_thinned(measure.samples, samples),
-        needs_runs=measure.needs_runs,
-    )
-    for item in measure.items:
-        fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
-        message.items.add(**fields, samples=_thinned(item.samples, samples))
+def _message(run: MeasuredRun, samples: int) -> pb.BaselineRun:
+    """Return a run as it is written: its fields are those of the message, but for lists in place of what is by name."""
+    fields = msgspec.to_builtins(run)
+    program = fields["program"]
+    fields |= {"devices": program.pop("devices"), "torch_version": program.pop("torch") or None}
+    program["sizes"] = [{"numbers": numbers} for numbers in program["sizes"]]
+    del program["compiled"]
+    fields["measures"] = [{"metric": name, **measure} for name, measure in fields["measures"].items()]
+    for measure in fields["measures"]:
+        for part in (measure, *measure["items"]):
+            part["samples"] = _thinned(part["samples"], samples)
+    message: pb.BaselineRun = ParseDict(fields, pb.BaselineRun())
     return message
 
 
@@ -383,17 +377,16 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return [
-        MeasuredRun(
-            name=run.name,
-            devices=list(run.devices),
-            torch=run.torch_version,
-            ranks=run.ranks,
-            world_size=run.world_size,
-            measures={measure.metric: _measure(measure) for measure in run.measures},
-        )
-        for run in _inflated(baseline.runs, path).runs
-    ]
+    return [_run(run) for run in _inflated(baseline.runs, path).runs]
+
+
+def _run(message: pb.BaselineRun) -> MeasuredRun:
+    fields = MessageToDict(message, preserving_proto_field_name=True)
+    program = fields.setdefault("program", {})
+    program |= {"devices": fields.pop("devices", []), "torch": fields.pop("torch_version", "")}
+    program["sizes"] = [sizes.get("numbers", []) for sizes in program.get("sizes", [])]
+    fields["measures"] = {measure.pop("metric", ""): measure for measure in fields.get("measures", [])}
+    return msgspec.convert(fields, MeasuredRun, strict=False)  # protobuf writes large numbers as texts
 
 
 def _read(path: str, size: int) -> bytes:
@@ -415,19 +408,3 @@ def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
     if not stream.eof or not runs.runs:
         raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
     return runs
-
-
-def _measure(row: pb.BaselineMeasure) -> Measure:
-    items = [
-        MeasuredItem(
-            item.what,
-            item.why,
-            item.file,
-            optional_number(item, "line"),
-            item.value,
-            list(item.samples),
-            item.launches,
-        )
-        for item in row.items
-    ]
-    return Measure(optional_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)

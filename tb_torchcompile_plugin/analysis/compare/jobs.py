@@ -11,20 +11,29 @@ from os.path import basename
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compare import (
-    StepTimeDifference,
-    step_time_difference,
-    step_time_sentence,
+from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
+from tb_torchcompile_plugin.analysis.compare.pairs import (
+    Compared,
+    Pair,
+    change_of,
+    numbers,
+    pair,
+    why_no_verdict,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.runtime.program import Program, program
+from tb_torchcompile_plugin.analysis.statistics import (
+    StepTimeDifference,
+    StepTimes,
+    step_time_difference,
+    step_times,
+)
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.steps import (
     job_lengths,
@@ -134,7 +143,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
-    step_time = step_time_difference(*(job.of(job_times) for job in (jobs.a, jobs.b)))
+    step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
     ranks = _ranks(jobs)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
     return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)
@@ -275,6 +284,9 @@ def _compared(
 
 def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:
     """Yield the step, the part of it that changed most, and who keeps the others waiting."""
+    if why := why_no_verdict(_program(jobs.a), _program(jobs.b)):
+        yield why
+        return
     yield (
         step_time_sentence(step_time, "the job's step")
         if step_time
@@ -287,6 +299,11 @@ def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankC
         yield f"Of a step a rank {_VERB_OF_PART[part]} for {change_of(times)}, in the mean."
     late_a, late_b = (_late_words(job) for job in (jobs.a, jobs.b))
     yield f"On both sides {late_a}." if late_a == late_b else f"In A {late_a}; in B {late_b}."
+
+
+def _program(job: Job) -> Program:
+    """Return what the first rank ran; digests do not show it."""
+    return job.ranks[0].profile.of(program) if isinstance(job, TracedJob) else Program()
 
 
 def _mean_pair(pairs: list[Pair]) -> Pair | None:

@@ -1,18 +1,32 @@
 """What are the two sides of a comparison, and how does one number of both read?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds, signed, significant, size
+from tb_torchcompile_plugin.analysis.runtime.program import (
+    OTHER,
+    Program,
+    differences,
+    program,
+    program_of_data,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
-_TEXT_OF_UNIT = {"us": duration, "s": seconds, "percent": percent, "bytes": size}
+_TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {
+    "us": duration,
+    "s": seconds,
+    "percent": percent,
+    "bytes": size,
+    "time": lambda ns: duration(ns / 1000),
+}
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -55,6 +69,13 @@ class Side(NamedTuple):
     data: CompileData | None  # of its worker
     name: SpanName = SpanName()
 
+    @property
+    def program(self) -> Program:
+        """What ran."""
+        if self.profile:
+            return self.profile.of(program)
+        return self.data.of(program_of_data) if self.data else Program()
+
 
 @dataclass(frozen=True, eq=False)
 class Sides(Memoized):
@@ -71,6 +92,12 @@ def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> 
     span = about.span
     name = SpanName(run, worker, span.span, span.file.name) if span else SpanName(run, worker)
     return Side(about, about.data, name)
+
+
+def why_no_verdict(a: Program, b: Program) -> str:
+    """Return why neither of two runs is called faster; "" where they run the same program."""
+    kind, why = next(((kind, text) for kind, text in differences(a, b) if kind in OTHER), (None, ""))
+    return f"A and B {OTHER[kind]}, so neither is called faster. {why}" if kind else ""
 
 
 def compares_whole_spans(a: Side, b: Side) -> bool:
@@ -98,13 +125,18 @@ def outcome(times: Pair) -> Outcome:
 
 def in_words(name: str, value: Pair) -> tuple[str, str, str]:
     """Return A, B and the change: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)". The name's end is the unit."""
-    text = _rate if name.endswith("_gb_s") else _TEXT_OF_UNIT.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
+    text = text_of(name)
     a, b = ("–" if number is None else text(number) for number in (value.a, value.b))
     if not value.delta:
         return a, b, "–" if value.delta is None else "equal"
     if text is percent:
         return a, b, signed(value.delta, lambda points: f"{significant(points)} points")
     return a, b, signed(value.delta, text) + change_percent(value)
+
+
+def text_of(name: str) -> Callable[[float], str]:
+    """Return what writes a number by the unit at the end of its name."""
+    return _rate if name.endswith("_gb_s") else _TEXT_OF_UNIT.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
 
 
 def _rate(gb_s: float) -> str:

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_o
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, exclusive, joined, subtract, union
 from tb_torchcompile_plugin.profile.model.attribution import culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -38,19 +38,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
-HostKind = Literal[
-    "kernel_launches",
-    "compiled_graph",
-    "python",
-    "eager_operators",
-    "graph_breaks",
-    "guards",
-    "data_loading",
-    "waiting_for_gpu",
-    "waiting_for_ranks",
-    "compiling",
-    "unaccounted",
-]
 TimeKind = Literal[HostKind, Category]
 KIND_OF_CAUSE: dict[Cause, HostKind] = {
     "compile": "compiling",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import ranges
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import has_gpu_records
@@ -105,6 +105,6 @@ def causes_in(gaps: Gaps, threads: ThreadActivity, begins: Int64s, ends: Int64s)
     starts = np.maximum(gaps.starts[gap], begins[window])
     stops = np.minimum(gaps.ends[gap], ends[window])
     pieces = threads.split(starts, stops, gaps.track[gap])
-    before = np.concatenate((np.zeros((1, len(CAUSES)), np.int64), np.cumsum(pieces, axis=0)))
+    before = np.concatenate((np.zeros((1, pieces.shape[1]), np.int64), np.cumsum(pieces, axis=0)))
     edges = np.cumsum(counts)
     return np.asarray(before[edges] - before[edges - counts])

@@ -35,6 +35,22 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 NOTHING = len(CAUSES) - 1
 
+# The same for what eager and compiled code share: see `HostWork`.
+HostKind = Literal[
+    "compiling",
+    "waiting_for_ranks",
+    "waiting_for_gpu",
+    "data_loading",
+    "guards",
+    "kernel_launches",
+    "compiled_graph",
+    "graph_breaks",
+    "eager_operators",
+    "python",
+    "unaccounted",
+]
+HOST_KINDS: tuple[HostKind, ...] = get_args(HostKind)
+
 # What a host slice is by its name, where it is not the compiler's. Without a rule its `cat` decides.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("communication", is_communication),
@@ -50,7 +66,7 @@ _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
 class Activity(NamedTuple):
-    """A step function: from `times[i]` to `times[i + 1]` the thread did `CAUSES[cause[i]]`.
+    """A step function: from `times[i]` to `times[i + 1]` the thread did the cause of this index.
 
     Before the first and after the last of `times` it did nothing that was recorded.
     """
@@ -61,6 +77,8 @@ class Activity(NamedTuple):
 
 class ThreadActivity:
     """The threads of one trace; the activity of a thread is computed when first asked for."""
+
+    causes: tuple[str, ...] = CAUSES
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
@@ -86,19 +104,20 @@ class ThreadActivity:
 
         The columns of a row sum to the length of its window.
         """
-        answer = np.zeros((len(starts), len(CAUSES)), np.int64)
+        nothing = len(self.causes) - 1
+        answer = np.zeros((len(starts), nothing + 1), np.int64)
         for track in np.unique(tracks[tracks >= 0]).tolist():
             rows = np.flatnonzero(tracks == track)
             times, causes = self._memo.get(track, partial(self._activity, track))
             edges = [(at, np.searchsorted(times, at, "right")) for at in (starts[rows], ends[rows])]
-            for cause in np.unique(causes[causes < NOTHING]).tolist():
+            for cause in np.unique(causes[causes < nothing]).tolist():
                 before = np.append([0, 0], np.cumsum(np.where(causes[:-1] == cause, np.diff(times), 0)))
                 since, until = (
                     before[behind] + np.where(causes[behind - 1] == cause, at - times[behind - 1], 0)
                     for at, behind in edges
                 )
                 answer[rows, cause] = until - since
-        answer[:, NOTHING] = ends - starts - answer.sum(axis=1)
+        answer[:, nothing] = ends - starts - answer.sum(axis=1)
         assert (answer >= 0).all()
         return answer
 
@@ -115,11 +134,66 @@ class ThreadActivity:
             layers[kind] = union(starts[indices], ends[indices])
         layers["all"] = union(starts, ends)
         layers["break"] = self.breaks.get(track, union(starts[:0], ends[:0]))
-        return _first_match(layers, self._is_on_cpu)
+        layers["launching"] = self._launching(rows, starts, ends)
+        return _first_match(layers, self._conditions)
+
+    def _launching(self, rows: slice, starts: Int64s, ends: Int64s) -> Intervals:
+        return union(starts[:0], ends[:0])
+
+    def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
+        """Return where each cause but the last is true. What runs inside a graph is the graph's, and not eager."""
+        return [
+            on["compile"],
+            on["communication"],
+            on["synchronise"],
+            on["data"],
+            on["guards"],
+            (on["op"] | on["break"]) & ~on["graph"],
+            on["call"] | (on["graph"] & (on["op"] | self._is_on_cpu)),
+            on["all"],
+        ]
 
 
-def _first_match(layers: dict[str, Intervals], is_on_cpu: bool) -> Activity:
-    """Return the first cause at each moment. What runs inside a graph belongs to the graph: it is not eager."""
+class HostWork(ThreadActivity):
+    """The same threads, divided so that eager and compiled code compare like with like.
+
+    An operator that launches does so in an eager step and in a compiled graph alike: it is a kernel launch in both.
+    `eager_operators` are the others; `graph_breaks` what a break adds.
+    """
+
+    causes = HOST_KINDS
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        operators = profile.trace.op_of()[profile.of(gpu_work).index]
+        self._launches = np.zeros(len(profile.trace) + 1, bool)  # operators that launch; row -1 is none
+        self._launches[operators] = True
+
+    def _launching(self, rows: slice, starts: Int64s, ends: Int64s) -> Intervals:
+        launches = self._launches[:-1][rows]
+        return union(starts[launches], ends[launches])
+
+    def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
+        compiled = on["graph"] & (on["op"] | self._is_on_cpu)
+        launching = on["call"] | (on["launching"] & on["op"]) | compiled
+        return [
+            on["compile"],
+            on["communication"],
+            on["synchronise"],
+            on["data"],
+            on["guards"],
+            launching & (not self._is_on_cpu),
+            launching & self._is_on_cpu,
+            on["break"] & ~on["graph"],
+            on["op"] & ~on["graph"],
+            on["all"],
+        ]
+
+
+def _first_match(
+    layers: dict[str, Intervals], conditions_of: Callable[[dict[str, Mask]], list[Mask]]
+) -> Activity:
+    """Return the first cause at each moment."""
     times = np.sort(np.concatenate([edge for layer in layers.values() for edge in layer]), kind="stable")
     on: dict[str, Mask] = {}  # at which times a layer covers the next moment
     for kind, layer in layers.items():
@@ -127,18 +201,9 @@ def _first_match(layers: dict[str, Intervals], is_on_cpu: bool) -> Activity:
         change[np.searchsorted(times, layer.starts)] = 1
         change[np.searchsorted(times, layer.ends)] -= 1
         on[kind] = np.cumsum(change) > 0
-    conditions = [
-        on["compile"],
-        on["communication"],
-        on["synchronise"],
-        on["data"],
-        on["guards"],
-        (on["op"] | on["break"]) & ~on["graph"],
-        on["call"] | (on["graph"] & (on["op"] | is_on_cpu)),
-        on["all"],
-    ]
-    cause = np.full(len(times), NOTHING, np.int8)
-    for code in reversed(range(NOTHING)):
+    conditions = conditions_of(on)
+    cause = np.full(len(times), len(conditions), np.int8)
+    for code in reversed(range(len(conditions))):
         cause[conditions[code]] = code
     changed = np.diff(cause, prepend=-1) != 0
     return Activity(times[changed], cause[changed])

@@ -16,9 +16,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     RunFacts,
     SteadyTimes,
     break_even,
-    chance_us,
-    compiled_run_of,
-    eager_run_of,
     measured_gain,
     predicted_gain,
     run_facts,
@@ -26,7 +23,8 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     why_not_comparable,
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.runtime.program import Program
+from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
@@ -51,10 +49,20 @@ def times(*us: float) -> StepTimes:
     return known
 
 
+def chance_us(a: StepTimes, b: StepTimes) -> float:
+    compared = step_time_difference(a, b, PAYBACK)
+    return compared.noise_us or 0.0 if compared else 0.0
+
+
 def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
     noted = times(step_us - 1, step_us, step_us + 1)
     known = RunFacts(
-        "", compiled, compiled, SteadyTimes(noted, None), COST if compiled else None, "", "H100", None
+        "",
+        compiled,
+        compiled,
+        SteadyTimes(noted, None),
+        COST if compiled else None,
+        Program(devices=["H100"]),
     )
     return known._replace(**more)
 
@@ -133,46 +141,20 @@ def test_what_was_not_recorded_is_not_called_eager(tmp_path: Path) -> None:
     assert not {"nothing", "eager"} & {row.cause for row in payback(lost).why_not}
 
 
-def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
-    runs = [
-        "bert/eager",
-        "bert/compiled",
-        "gpt/eager",
-        "gpt/warm",
-        "gpt/compiled",
-        "resnet18",
-        "resnet18_eager",
-        "other",
-    ]
-    assert {run: eager_run_of(run, runs) for run in runs} == {
-        "bert/eager": None,
-        "bert/compiled": "bert/eager",
-        "gpt/eager": None,
-        "gpt/warm": "gpt/eager",
-        "gpt/compiled": "gpt/eager",
-        "resnet18": "resnet18_eager",
-        "resnet18_eager": None,
-        "other": None,
-    }
-    assert compiled_run_of("bert/eager", runs) == "bert/compiled"
-    assert compiled_run_of("gpt/eager", runs) == "gpt/compiled", "the other one was warm"
-    assert compiled_run_of("a/eager", ["a/eager", "a/cold", "a/compiled"]) is None, "two were compiled"
-    assert eager_run_of(".", [".", "eager"]) == "eager"
-    assert eager_run_of("a", ["a", "a_eager", "a.baseline"]) is None, "nobody knows which one"
-
-
-def test_what_else_is_known_of_two_runs_may_forbid_to_hold_them_against_each_other() -> None:
-    mine, other = facts(5, compiled=True), facts(9, compiled=False)
+def test_what_else_is_known_of_two_runs_may_forbid_to_compare_them() -> None:
+    mine, other = facts(5, compiled=True), facts(9, compiled=False, run="eager")
     assert why_not_comparable(mine, other) == why_not_comparable(other, mine) == ""
-    assert "compiled code" in why_not_comparable(mine, mine)
-    assert "is eager" in why_not_comparable(other, other)
+    assert why_not_comparable(mine, mine._replace(run="b")) == "Both this run and run b ran compiled code."
+    assert why_not_comparable(other, other) == "Both this run and run eager are eager."
     assert why_not_comparable(mine._replace(compiled=False), other) == "", (
         "torch tried, and nothing of it ran"
     )
-    assert "program" in why_not_comparable(mine._replace(program="a.py"), other._replace(program="b.py"))
-    assert "GPU" in why_not_comparable(mine, other._replace(device="A100"))
-    assert "work" in why_not_comparable(mine._replace(tflop=2.0), other._replace(tflop=1.0))
-    assert why_not_comparable(mine._replace(tflop=0.6), other._replace(tflop=1.0)) == ""
+    before, after = (other._replace(program=Program(script=name)) for name in ("/a/a.py", "/a/b.py"))
+    assert why_not_comparable(mine._replace(program=after.program), before) == (
+        "this run ran b.py, run eager a.py."
+    )
+    assert "H100" in why_not_comparable(mine, other._replace(program=Program(devices=["A100"])))
+    assert why_not_comparable(mine, other._replace(program=Program(torch="2.14"))) == ""
 
 
 def test_what_compiling_cost_is_the_compile_time_of_the_process() -> None:
@@ -243,7 +225,7 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
     mine = beside(looped(tmp_path / "b", 150, compiled=True, noted_us=150), eager, "eager")
     answer = mine.of(payback)
     assert answer.says[0].startswith("Compiling does not pay: a step takes 150 µs compiled and 100 µs eager")
-    assert answer.says[1] == "Held against run eager, the same program eager."
+    assert answer.says[1] == "Compared with run eager, the same program eager."
     (row,) = (row for row in span_findings(mine) if row.rule == "compile_does_not_pay")
     assert row.predicted and (row.predicted.step_us, row.predicted.after_us) == (150, 100)
     assert row.predicted.low_us < 100 < row.predicted.high_us

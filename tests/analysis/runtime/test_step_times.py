@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_difference, step_times
+
+
+def noise_us(a: StepTimes, b: StepTimes) -> float | None:
+    compared = step_time_difference(a, b)
+    return compared and compared.noise_us
 
 
 def times(*walls_us: float) -> StepTimes:

@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import CHANCE, noise_bounds
-from tb_torchcompile_plugin.analysis.statistics import noise, spread, student_t
+from tb_torchcompile_plugin.analysis.compare.gate_judge import noise_bounds
+from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_students_t_is_that_of_the_tables(freedom, chance, expected):
 
 def test_one_sample_tells_no_spread():
     assert spread([5]) is None and spread([]) is None and noise_bounds(5, [5]) is None
-    assert noise([[5]], [5], [6], CHANCE) is None
+    assert noise_of_runs([[5]], [5], [6], GATE) is None
 
 
 def known(value):
@@ -44,21 +44,25 @@ def test_steps_do_not_add_up_to_certainty():
     """A thousand steps of one run say no more of the next run than thirty."""
     random.seed(0)
     few, many = ([round(random.gauss(1000, 10)) for _ in range(number)] for number in (30, 1000))
-    assert known(noise([many], [1000], many, CHANCE)) > 0.5 * known(noise([few], [1000], few, CHANCE)) > 20
+    assert (
+        known(noise_of_runs([many], [1000], many, GATE))
+        > 0.5 * known(noise_of_runs([few], [1000], few, GATE))
+        > 20
+    )
 
 
 def test_the_larger_of_both_counts():
-    apart = noise([[100, 100], [200, 200], [300, 300]], [100, 200, 300], [200, 200], CHANCE)
+    apart = noise_of_runs([[100, 100], [200, 200], [300, 300]], [100, 200, 300], [200, 200], GATE)
     assert apart is not None and apart > 300  # the steps alone would say 0
-    steps = noise([[100, 300], [100, 300], [100, 300]], [200, 200, 200], [100, 300], CHANCE)
+    steps = noise_of_runs([[100, 300], [100, 300], [100, 300]], [200, 200, 200], [100, 300], GATE)
     assert steps is not None and steps > 300  # the runs alone would say 0
 
 
 def test_more_questions_need_more():
     runs = [[100, 101, 102], [100], [101, 100, 102]]
-    assert known(noise(runs[:1], runs[1], runs[2], CHANCE / 50)) > 1.3 * known(
-        noise(runs[:1], runs[1], runs[2], CHANCE)
-    )
+    assert known(
+        noise_of_runs(runs[:1], runs[1], runs[2], GATE._replace(chance=GATE.chance / 50))
+    ) > 1.3 * known(noise_of_runs(runs[:1], runs[1], runs[2], GATE))
 
 
 def test_runs_that_differ_by_chance_are_rarely_beyond_it():
@@ -67,7 +71,7 @@ def test_runs_that_differ_by_chance_are_rarely_beyond_it():
     for _ in range(2000):
         *base, head = ([round(random.gauss(10_000, 200)) for _ in range(6)] for _ in range(4))
         values = [round(median(one)) for one in base]
-        apart = noise(base, values, head, CHANCE)
+        apart = noise_of_runs(base, values, head, GATE)
         assert apart is not None
         beyond += median(head) - median(values) > apart
     assert beyond <= 4
@@ -81,7 +85,7 @@ def test_ten_steady_steps_tell_six_percent(slower, seen):
     for _ in range(200):
         base = [round(random.gauss(1e6, 1e4)) for _ in range(10)]
         head = [round(random.gauss(slower * 1e6, 1e4)) for _ in range(10)]
-        apart = noise([base], [round(median(base))], head, CHANCE)
+        apart = noise_of_runs([base], [round(median(base))], head, GATE)
         assert apart is not None and 0.02e6 < apart < 0.09e6
         beyond += median(head) - median(base) > apart
     assert beyond > 180 if seen else beyond < 4

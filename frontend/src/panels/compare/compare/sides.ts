@@ -1,6 +1,6 @@
 /** What can be compared: every span of every worker, and workers that only compiled. */
 import { spanTime } from '../../../api/selection';
-import type { Runs } from '../../../api/types';
+import type { BaselineRef, Runs } from '../../../api/types';
 import type { HashChange } from '../../../host/nav.svelte';
 
 export interface Side {
@@ -32,10 +32,20 @@ export function choices(runs: Runs): Choice[] {
   );
 }
 
-/** The default baseline of a side: another run, otherwise an earlier span of the worker, otherwise another worker. */
-export function usual(all: Choice[], side: Side): Side | null {
+/**
+ * What a side is compared with by default: its baseline run; the only other run; in a logdir of one run an earlier span
+ * of the worker, otherwise another worker. Null where that is to be chosen: of several runs none is the baseline.
+ */
+export function usual(all: Choice[], side: Side, baseline: BaselineRef | null): Side | null {
   const own = all.find((choice) => sideKey(choice) === sideKey(side));
   if (!own) return null;
+  const others = all.filter((choice) => choice !== own);
+  const found = others.find(({ run, worker, span }) =>
+    [run === baseline?.run, worker === baseline?.worker, span === baseline?.span].every(Boolean),
+  );
+  if (found) return found;
+  const elsewhere = others.filter(({ run }) => run !== own.run);
+  if (new Set(elsewhere.map(({ run }) => run)).size > 1) return null;
   const score = (choice: Choice) => [
     Number(choice.run === own.run),
     Number(!choice.span),
@@ -43,9 +53,9 @@ export function usual(all: Choice[], side: Side): Side | null {
     Number(choice.time > own.time),
     Math.abs(choice.time - own.time),
   ];
-  const others = all.filter((choice) => choice !== own).map((choice) => ({ choice, score: score(choice) }));
-  others.sort((a, b) => a.score.reduce((order, value, i) => order || value - b.score[i]!, 0));
-  return others[0]?.choice ?? null;
+  const scored = others.map((choice) => ({ choice, score: score(choice) }));
+  scored.sort((a, b) => a.score.reduce((order, value, i) => order || value - b.score[i]!, 0));
+  return scored[0]?.choice ?? null;
 }
 
 /** What an address names, the newest where it names no worker or span; as it is where the logdir has no such thing. */
