@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     rounded_median,
     unknown_measure,
 )
-from tb_torchcompile_plugin.analysis.runtime.program import Program
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 
 BREAK = """Graph break in user code at /home/user/train/model.py:12
 Graph Break Reason: Failed to trace builtin operator
@@ -33,7 +33,7 @@ def a_run(
 ) -> MeasuredRun:
     """All other metrics are unknown."""
     known = {metric: measures.get(metric, unknown_measure("nobody measured it")) for metric in METRICS}
-    return MeasuredRun(name, Program(devices=[*devices], torch=torch), ranks, ranks, known)
+    return MeasuredRun(name, ProgramFacts(devices=[*devices], torch=torch), ranks, ranks, known)
 
 
 def timed(*samples: int, items: Sequence[MeasuredItem] = (), needs_runs: bool = False) -> Measure:

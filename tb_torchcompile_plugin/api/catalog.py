@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.runtime.program import Program, baseline_of, counterpart_of
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of, counterpart_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
-ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], Program | None]
+ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], ProgramFacts | None]
 SCHEMA_VERSION = 1  # of all that leaves
 _MAX_KNOWN = (
     1_000  # runs: of more, what each executed is not looked up on disk (50 µs each), and names decide
@@ -120,7 +120,7 @@ class Listing:
         return self._spans[ids]
 
     @cached_property
-    def programs(self) -> dict[str, Program | None]:
+    def programs(self) -> dict[str, ProgramFacts | None]:
         """What each run executed when it was first asked for, None where that is unknown."""
         is_small = len(self.runs) <= _MAX_KNOWN
         return {

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     last_overview,
     span_line,
 )
-from tb_torchcompile_plugin.analysis.runtime.program import Program, program, program_of_data
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program, program_of_data
 from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
@@ -77,12 +77,12 @@ class RunLines:
         job = self._store.get("job_line", JobLine, AnswerSource(tuple(job_files))) if job_files else None
         return KnownRun(place, line, job, program=self.program(workers))
 
-    def program(self, workers: Sequence[WorkerFiles]) -> Program | None:
+    def program(self, workers: Sequence[WorkerFiles]) -> ProgramFacts | None:
         """Return what a run executed, by the span that stands for it or by its summaries; None until one is read."""
         _, worker, span = span_of_run("", workers)
         files = files_of(worker, span, [other for other in workers if not other.spans]) if span else ()
         sources = [AnswerSource(tuple(group)) for group in (files, worker.summaries) if group]
-        known = (self._store.get("program", Program, source) for source in sources)
+        known = (self._store.get("program", ProgramFacts, source) for source in sources)
         return next(filter(None, known), None)
 
     def _compiled(self, worker: WorkerFiles) -> tuple[CompileLine | None, str]:
@@ -105,7 +105,7 @@ class RunLines:
             data, _notices = read_compile_data(replace(worker, log=None))
             if data is not None:
                 self._store.get("compile_line", CompileLine, source, partial(compile_line, data))
-                self._store.get("program", Program, source, partial(program_of_data, data))
+                self._store.get("program", ProgramFacts, source, partial(program_of_data, data))
         except Exception as error:  # whoever opens the run is shown why
             _log.debug("a summary of %s could not be read", worker.worker, exc_info=error)
         self._unread.discard(source)
@@ -120,7 +120,7 @@ class RunLines:
         source = AnswerSource(profile.files)
         if source.files:
             self._store.get("line", SpanLine, source, partial(profile.of, span_line))
-            self._store.get("program", Program, source, partial(profile.of, program))
+            self._store.get("program", ProgramFacts, source, partial(profile.of, program))
             self._store.get("last_overview", LastOverview, source, partial(profile.of, last_overview))
 
     def begin_span(self, about: Profile | CompileData) -> None:

@@ -106,14 +106,18 @@ class Timed(msgspec.Struct, frozen=True):
 @pytest.mark.parametrize("width", [60, 80])
 def test_the_name_of_a_run_and_the_time_have_priority(capsys: pytest.CaptureFixture[str], width: int) -> None:
     run = "a_run_of_a_long_name_that_says_what_was_changed_and_why"
-    print_table(Console(width=width, highlight=False), "runs", [Timed(run, *range(10**5, 10**5 + 6), 1234.5)])
+    print_table(
+        Console(width=width, highlight=False),
+        "runs",
+        [Timed(run, 100_000, 100_001, 100_002, 100_003, 100_004, 100_005, 1234.5)],
+    )
     title, _, *rows = capsys.readouterr().out.splitlines()
     assert "columns" in title and "1.23 ms" in rows[0]
     assert "".join(row.split(" ")[0] for row in rows) == run
 
 
 def test_bars_have_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [Timed("a", *[0] * 6, time_us) for time_us in (50.0, 100.0)]
+    rows = [Timed("a", 0, 0, 0, 0, 0, 0, time_us) for time_us in (50.0, 100.0)]
     print_table(Console(width=100, highlight=False), "runs", rows)
     *_, half, whole, _ = capsys.readouterr().out.splitlines()
     assert 2 * half.count("█") == whole.count("█") == 16

@@ -231,21 +231,25 @@ def test_a_launch_that_is_not_in_the_trace_is_nobodys(tmp_path: Path) -> None:
     assert named(row)["nothing_launched"] == 20_000
 
 
+def of_id(number: int) -> dict[str, Any]:
+    return {"External id": number}
+
+
 def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_path: Path) -> None:
     """Of 90 µs before a launch: eager operators, two of which launch, and one in a graph. Nothing breaks."""
     host = [
-        slice_("aten::add", 12, 10, **{"External id": 7}),
+        slice_("aten::add", 12, 10, **of_id(7)),
         slice_("aten::view", 25, 5),
         slice_("Torch-Compiled Region: 0/0", 30, 60),
         slice_("## Call CompiledFxGraph a ##", 32, 6),
-        slice_("aten::mul", 42, 5, **{"External id": 8}),
+        slice_("aten::mul", 42, 5, **of_id(8)),
         slice_("aten::view", 50, 5),
         slice_("Torch-Compiled Region: 1/0", 60, 25),
         slice_("## Call CompiledFxGraph b ##", 62, 20),
-        slice_("aten::mm", 65, 10, **{"External id": 9}),
+        slice_("aten::mm", 65, 10, **of_id(9)),
         slice_("cudaLaunchKernel", 92, 2, "cuda_runtime", correlation=5),
     ]
-    launched = [kernel("k", 200 + at, 1, **{"External id": id_}) for at, id_ in enumerate((7, 8, 9))]
+    launched = [kernel("k", 200 + at, 1, **of_id(id_)) for at, id_ in enumerate((7, 8, 9))]
     profile = profile_with(tmp_path, [*host, *launched, kernel("k", 300, 1, correlation=5)])
     (add,) = profile.trace.select(name="aten::add")
     start, track = profile.trace.ts[add] - 12_000, np.array([profile.trace.track[add]], np.int64)

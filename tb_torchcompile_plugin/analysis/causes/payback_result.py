@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.finding import Predicted
-from tb_torchcompile_plugin.analysis.runtime.program import Program, differences, program, ran_compiled
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, differences, program, ran_compiled
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
@@ -56,7 +56,7 @@ class RunFacts(NamedTuple):
     tried: bool  # whether torch compiled any frame
     steady: SteadyTimes
     cost: CompileCost | None
-    program: Program
+    program: ProgramFacts
 
 
 def run_facts(profile: Profile) -> RunFacts:

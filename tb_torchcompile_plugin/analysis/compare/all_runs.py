@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
-from tb_torchcompile_plugin.analysis.runtime.program import Program, is_other_program
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, is_other_program
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steady_times
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_difference
 from tb_torchcompile_plugin.job.job import Job
@@ -188,7 +188,7 @@ class KnownRun(NamedTuple):
     line: CompileLine | None
     job: JobLine | None
     why_not: str = ""  # why there is no line
-    program: Program | None = None
+    program: ProgramFacts | None = None
 
 
 def all_runs(runs: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:

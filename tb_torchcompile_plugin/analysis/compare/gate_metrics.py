@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
-from tb_torchcompile_plugin.analysis.runtime.program import Program, file_name, program, program_of_data
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, file_name, program, program_of_data
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import mean_parts
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
@@ -83,7 +83,7 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     """One run."""
 
     name: str = ""
-    program: Program = Program()
+    program: ProgramFacts = ProgramFacts()
     ranks: int = 0  # that were recorded
     world_size: int = 0
     measures: dict[str, Measure] = {}  # by metric
@@ -125,12 +125,12 @@ def measure_run(source: RunSource) -> MeasuredRun:
     )
 
 
-def _program(source: RunSource) -> Program:
+def _program(source: RunSource) -> ProgramFacts:
     """Return what the first rank ran, on the devices of all."""
     known = [profile.of(program) for profile in source.profiles]
     known = known or [data.of(program_of_data) for data in source.data]
     if not known:
-        return Program()
+        return ProgramFacts()
     devices = sorted({device for rank in known for device in rank.devices})
     script = file_name(known[0].script)
     return msgspec.structs.replace(known[0], devices=devices, script=script, compiled=None)

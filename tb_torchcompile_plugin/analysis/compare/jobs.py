@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers,
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
-from tb_torchcompile_plugin.analysis.runtime.program import Program, program
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program
 from tb_torchcompile_plugin.analysis.statistics import (
     StepTimeDifference,
     StepTimes,
@@ -301,9 +301,9 @@ def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankC
     yield f"On both sides {late_a}." if late_a == late_b else f"In A {late_a}; in B {late_b}."
 
 
-def _program(job: Job) -> Program:
+def _program(job: Job) -> ProgramFacts:
     """Return what the first rank ran; digests do not show it."""
-    return job.ranks[0].profile.of(program) if isinstance(job, TracedJob) else Program()
+    return job.ranks[0].profile.of(program) if isinstance(job, TracedJob) else ProgramFacts()
 
 
 def _mean_pair(pairs: list[Pair]) -> Pair | None:

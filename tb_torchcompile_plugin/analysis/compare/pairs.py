@@ -9,7 +9,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds, signed, significant, size
 from tb_torchcompile_plugin.analysis.runtime.program import (
     OTHER,
-    Program,
+    ProgramFacts,
     differences,
     program,
     program_of_data,
@@ -70,11 +70,11 @@ class Side(NamedTuple):
     name: SpanName = SpanName()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ProgramFacts:
         """What ran."""
         if self.profile:
             return self.profile.of(program)
-        return self.data.of(program_of_data) if self.data else Program()
+        return self.data.of(program_of_data) if self.data else ProgramFacts()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> 
     return Side(about, about.data, name)
 
 
-def why_no_verdict(a: Program, b: Program) -> str:
+def why_no_verdict(a: ProgramFacts, b: ProgramFacts) -> str:
     """Return why neither of two runs is called faster; "" where they run the same program."""
     kind, why = next(((kind, text) for kind, text in differences(a, b) if kind in OTHER), (None, ""))
     return f"A and B {OTHER[kind]}, so neither is called faster. {why}" if kind else ""

@@ -52,7 +52,7 @@ OTHER: dict[Difference, str] = {
 }  # no verdict
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a run executed; "", [] and None where that is unknown."""
 
     script: str = ""
@@ -66,10 +66,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     tflop: float | None = None  # of a step; None where no shapes were recorded
 
 
-def program(profile: Profile) -> Program:
+def program(profile: Profile) -> ProgramFacts:
     """Return what is known of the program of a span."""
     rows = profile.of(_landmarks)
-    known = program_of_data(profile.data) if profile.data else Program()
+    known = program_of_data(profile.data) if profile.data else ProgramFacts()
     names = sorted({name for name in device_names(profile.trace).values() if name})
     on_gpu = bool(len(profile.of(gpu_work).index))
     return msgspec.structs.replace(
@@ -82,10 +82,10 @@ def program(profile: Profile) -> Program:
     )
 
 
-def program_of_data(data: CompileData) -> Program:
+def program_of_data(data: CompileData) -> ProgramFacts:
     """Return what the compile data of a worker shows."""
     environment = data.summary.environment
-    return Program(
+    return ProgramFacts(
         script=environment.program,
         compiled=bool(data.summary.compilations),
         devices=sorted(set(environment.device_names)),
@@ -143,7 +143,7 @@ def _tflop(profile: Profile) -> float | None:
 
 
 def differences(
-    a: Program, b: Program, names: tuple[str, str] = ("A", "B")
+    a: ProgramFacts, b: ProgramFacts, names: tuple[str, str] = ("A", "B")
 ) -> Iterator[tuple[Difference, str]]:
     """Yield in what two runs differ, and a sentence; what is unknown of one is no difference.
 
@@ -166,7 +166,7 @@ def differences(
         )
 
 
-def _other_work(a: Program, b: Program, names: tuple[str, str]) -> str | None:
+def _other_work(a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]) -> str | None:
     """Return a sentence where the work of two runs differs, "" where it is alike, None where it is unknown."""
     what = "matrix products, convolutions and attentions"
     common = _common(a, b)
@@ -180,20 +180,20 @@ def _other_work(a: Program, b: Program, names: tuple[str, str]) -> str | None:
     return None if common is None and not (a.calls and b.calls) else ""
 
 
-def _common_calls(a: Program, b: Program) -> float:
+def _common_calls(a: ProgramFacts, b: ProgramFacts) -> float:
     """Return the share of the calls of the run with more of them that both have; a template stands for any kind."""
     alike = sum(min(count, b.calls.get(kind, 0.0)) for kind, count in a.calls.items() if kind != _ANY)
     templates = sum(run.calls.get(_ANY, 0.0) for run in (a, b))
     return (alike + templates) / max(sum(run.calls.values()) for run in (a, b))
 
 
-def _calls_words(run: Program) -> str:
+def _calls_words(run: ProgramFacts) -> str:
     """Return "40 convolution and 3 gemm operators"."""
     counts = sorted(run.calls.items(), key=lambda item: -item[1])
     return f"{joined_names([f'{count:,.3g} {kind}' for kind, count in counts])} operators"
 
 
-def _common(a: Program, b: Program) -> float | None:
+def _common(a: ProgramFacts, b: ProgramFacts) -> float | None:
     """Return the share of pairs of sizes that two runs have in common; None where those of a run are unknown.
 
     Of pairs, as a length or a batch that varies is one size of several: those of a weight stay.
@@ -202,7 +202,7 @@ def _common(a: Program, b: Program) -> float | None:
     return len(pairs[0] & pairs[1]) / min(map(len, pairs)) if all(pairs) else None
 
 
-def is_other_program(a: Program | None, b: Program | None) -> bool:
+def is_other_program(a: ProgramFacts | None, b: ProgramFacts | None) -> bool:
     """Return whether two runs are known not to compare."""
     return a is not None and b is not None and any(kind in OTHER for kind, _ in differences(a, b))
 
@@ -212,7 +212,7 @@ def file_name(path: str) -> str:
     return re.split(r"[/\\]", path)[-1]
 
 
-def baseline_of(run: str, runs: Mapping[str, Program | None]) -> str | None:
+def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None:
     """Return the run to compare a run with: its counterpart or, of a mode of torch.compile, the plain compiled one."""
     if counterpart := counterpart_of(run, runs):
         return counterpart
@@ -222,7 +222,7 @@ def baseline_of(run: str, runs: Mapping[str, Program | None]) -> str | None:
     return plain[0] if len(plain) == 1 else None
 
 
-def counterpart_of(run: str, runs: Mapping[str, Program | None]) -> str | None:
+def counterpart_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None:
     """Return the eager run of a compiled one, the compiled run of an eager one; None without one, or of several.
 
     runs: all runs and what each executed, None where unknown. Those that ran the same program come first, then those
@@ -245,7 +245,7 @@ def counterpart_of(run: str, runs: Mapping[str, Program | None]) -> str | None:
     return None
 
 
-def _is_same(a: Program, b: Program) -> bool:
+def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:
     """Return whether what ran shows that two runs are of one program."""
     if is_other_program(a, b):
         return False
@@ -257,7 +257,7 @@ def _is_same(a: Program, b: Program) -> bool:
     )
 
 
-def _named_alike(run: str, runs: Mapping[str, Program | None]) -> list[str]:
+def _named_alike(run: str, runs: Mapping[str, ProgramFacts | None]) -> list[str]:
     """Return the other runs of the same name but for how they ran, that are not known to be of another program."""
     return [
         name
@@ -266,7 +266,7 @@ def _named_alike(run: str, runs: Mapping[str, Program | None]) -> list[str]:
     ]
 
 
-def _is_eager(run: str, runs: Mapping[str, Program | None]) -> bool:
+def _is_eager(run: str, runs: Mapping[str, ProgramFacts | None]) -> bool:
     known = runs[run]
     return bool(_EAGER & set(_words(run))) if known is None or known.compiled is None else not known.compiled
 

@@ -144,6 +144,7 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 
 LEFT_OUT: Mapping[str, str] = {
     "all_runs": "Other runs are left out of this file",
+    "baseline": "Other runs are left out of this file",
     "timeline_flame": "Flame graphs of a stretch of time are left out of this file",
     "timeline_range": "What is measured in a stretch of time is left out of this file",
     "timeline_trim": "The trace is left out of this file",

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     why_not_comparable,
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
-from tb_torchcompile_plugin.analysis.runtime.program import Program
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
@@ -62,7 +62,7 @@ def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
         compiled,
         SteadyTimes(noted, None),
         COST if compiled else None,
-        Program(devices=["H100"]),
+        ProgramFacts(devices=["H100"]),
     )
     return known._replace(**more)
 
@@ -149,12 +149,12 @@ def test_what_else_is_known_of_two_runs_may_forbid_to_compare_them() -> None:
     assert why_not_comparable(mine._replace(compiled=False), other) == "", (
         "torch tried, and nothing of it ran"
     )
-    before, after = (other._replace(program=Program(script=name)) for name in ("/a/a.py", "/a/b.py"))
+    before, after = (other._replace(program=ProgramFacts(script=name)) for name in ("/a/a.py", "/a/b.py"))
     assert why_not_comparable(mine._replace(program=after.program), before) == (
         "this run ran b.py, run eager a.py."
     )
-    assert "H100" in why_not_comparable(mine, other._replace(program=Program(devices=["A100"])))
-    assert why_not_comparable(mine, other._replace(program=Program(torch="2.14"))) == ""
+    assert "H100" in why_not_comparable(mine, other._replace(program=ProgramFacts(devices=["A100"])))
+    assert why_not_comparable(mine, other._replace(program=ProgramFacts(torch="2.14"))) == ""
 
 
 def test_what_compiling_cost_is_the_compile_time_of_the_process() -> None:

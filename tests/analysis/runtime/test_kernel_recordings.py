@@ -156,8 +156,8 @@ def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str
     graphs = mode == "no_names_graphs"
     assert named == (0 if graphs else unnamed)
     categories = {row.category for row in answer.rows if row.category.startswith("triton_")}
-    named = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
-    assert categories == {"triton_other"} if graphs else categories <= named
+    usual = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
+    assert categories == {"triton_other"} if graphs else categories <= usual
     assert "names_disabled" in rules(opened(mode))
     for row in answer.rows:
         if not graphs and row.category.startswith("triton_"):

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_small_rows_together_are_no_site(tmp_path: Path) -> None:
     """400 operators of different shapes, each of 0.2 % of a step: the rest of the table is no place."""
     events: list[Event] = []
     for at in range(400):
-        events.append(slice_(f"aten::op{at}", 50 * at, 49, "cpu_op", **{"Input Dims": [[at + 1, 8]]}))
+        shapes: dict[str, Any] = {"Input Dims": [[at + 1, 8]]}
+        events.append(slice_(f"aten::op{at}", 50 * at, 49, "cpu_op", **shapes))
         events += launch("void elementwise", 50 * at + 2, 50 * at + 4, 3)
     profile = profile_with(tmp_path, in_steps(*events, every=20_100))
     the_ledger_sums_to_the_step(profile)

@@ -5,7 +5,7 @@ from pathlib import Path
 from profiles import profile_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.program import (
-    Program,
+    ProgramFacts,
     baseline_of,
     counterpart_of,
     differences,
@@ -18,7 +18,7 @@ LINEAR = [[8, 64, 256], [8, 256, 1024]]
 OTHER = [[3, 7, 32], [5, 512]]
 
 
-def kinds(a: Program, b: Program) -> list[str]:
+def kinds(a: ProgramFacts, b: ProgramFacts) -> list[str]:
     return [kind for kind, _ in differences(a, b)]
 
 
@@ -45,43 +45,51 @@ def test_calls_are_the_innermost_in_the_steps(tmp_path: Path) -> None:
 
 
 def test_what_ran_decides_then_the_script() -> None:
-    train, other = Program(script="/a/train.py", sizes=LINEAR), Program(script="/b/run.py", sizes=LINEAR)
+    train, other = (
+        ProgramFacts(script="/a/train.py", sizes=LINEAR),
+        ProgramFacts(script="/b/run.py", sizes=LINEAR),
+    )
     assert kinds(train, other) == [], "the same sizes, by whatever script"
-    assert list(differences(Program(script="/a/train.py"), other)) == [
+    assert list(differences(ProgramFacts(script="/a/train.py"), other)) == [
         ("program", "A ran train.py, B run.py.")
     ]
-    assert kinds(Program(script="/a/train.py"), Program(script="/b/train.py")) == []
-    assert kinds(train, Program(sizes=OTHER)) == ["program"]
-    assert kinds(train, Program(script="/a/train.py", sizes=OTHER)) == ["work"], "another batch, or model"
-    assert kinds(Program(), Program(sizes=OTHER, script="a", calls={"gemm": 3.0})) == [], (
+    assert kinds(ProgramFacts(script="/a/train.py"), ProgramFacts(script="/b/train.py")) == []
+    assert kinds(train, ProgramFacts(sizes=OTHER)) == ["program"]
+    assert kinds(train, ProgramFacts(script="/a/train.py", sizes=OTHER)) == ["work"], (
+        "another batch, or model"
+    )
+    assert kinds(ProgramFacts(), ProgramFacts(sizes=OTHER, script="a", calls={"gemm": 3.0})) == [], (
         "unknown is no difference"
     )
 
 
 def test_a_length_that_varies_is_no_other_program_and_more_work_is() -> None:
-    short, long = Program(sizes=[[24, 64, 256]], tflop=1.0), Program(sizes=[[31, 64, 256]], tflop=1.2)
+    short, long = (
+        ProgramFacts(sizes=[[24, 64, 256]], tflop=1.0),
+        ProgramFacts(sizes=[[31, 64, 256]], tflop=1.2),
+    )
     assert kinds(short, long) == []
-    assert kinds(short, Program(sizes=[[48, 64, 256]], tflop=2.1)) == ["program"]
+    assert kinds(short, ProgramFacts(sizes=[[48, 64, 256]], tflop=2.1)) == ["program"]
 
 
 def test_calls_are_compared_by_kind() -> None:
     """A template of max-autotune stands for any; an attention that is written out becomes one call of four."""
     resnet, densenet = (
-        Program(calls={"convolution": 40.0, "gemm": 3.0}),
-        Program(calls={"convolution": 240.0}),
+        ProgramFacts(calls={"convolution": 40.0, "gemm": 3.0}),
+        ProgramFacts(calls={"convolution": 240.0}),
     )
     (row,) = differences(resnet, densenet)
     assert row == (
         "program",
         "A step of A calls 40 convolution and 3 gemm operators, one of B 240 convolution operators.",
     )
-    assert kinds(resnet, Program(calls={"gemm": 40.0})) == ["program"]
-    assert kinds(resnet, Program(calls={"template": 35.0, "gemm": 3.0})) == []
-    assert kinds(Program(calls={"gemm": 6.0}), Program(calls={"gemm": 4.0, "attention": 1.0})) == []
+    assert kinds(resnet, ProgramFacts(calls={"gemm": 40.0})) == ["program"]
+    assert kinds(resnet, ProgramFacts(calls={"template": 35.0, "gemm": 3.0})) == []
+    assert kinds(ProgramFacts(calls={"gemm": 6.0}), ProgramFacts(calls={"gemm": 4.0, "attention": 1.0})) == []
 
 
 def test_where_runs_ran_is_a_difference_of_its_own() -> None:
-    h100, a100 = Program(devices=["H100"], torch="2.13"), Program(devices=["A100"], torch="2.14")
+    h100, a100 = ProgramFacts(devices=["H100"], torch="2.13"), ProgramFacts(devices=["A100"], torch="2.14")
     assert [*differences(h100, a100, ("BASE", "HEAD"))] == [
         ("torch", "BASE ran on torch 2.13, HEAD on torch 2.14."),
         ("gpu", "BASE ran on H100, HEAD on A100: times of different devices."),
@@ -99,7 +107,7 @@ def test_runs_belong_together_that_are_named_alike() -> None:
         "resnet18",
         "resnet18_eager",
     ]
-    runs: dict[str, Program | None] = dict.fromkeys([*names, "other"])
+    runs: dict[str, ProgramFacts | None] = dict.fromkeys([*names, "other"])
     assert {run: found for run in runs if (found := counterpart_of(run, runs))} == {
         "bert/eager": "bert/compiled",
         "bert/compiled": "bert/eager",
@@ -115,18 +123,21 @@ def test_runs_belong_together_that_are_named_alike() -> None:
 
 
 def test_a_mode_is_compared_with_the_eager_run_or_the_plain_compiled_one() -> None:
-    runs: dict[str, Program | None] = dict.fromkeys(["a/compiled", "a/max-autotune", "a/cudagraphs"])
+    runs: dict[str, ProgramFacts | None] = dict.fromkeys(["a/compiled", "a/max-autotune", "a/cudagraphs"])
     assert baseline_of("a/max-autotune", runs) == baseline_of("a/cudagraphs", runs) == "a/compiled"
     assert counterpart_of("a/cudagraphs", runs) is None and baseline_of("a/compiled", runs) is None
     assert baseline_of("a/cudagraphs", {**runs, "a/eager": None}) == "a/eager"
 
 
 def test_what_ran_finds_a_baseline_of_any_name_and_forbids_one_of_the_same() -> None:
-    eager, compiled = Program(compiled=False, sizes=LINEAR), Program(compiled=True, sizes=LINEAR)
-    runs = {"monday": eager, "tuesday": compiled, "wednesday": Program(compiled=False, sizes=OTHER)}
+    eager, compiled = ProgramFacts(compiled=False, sizes=LINEAR), ProgramFacts(compiled=True, sizes=LINEAR)
+    runs = {"monday": eager, "tuesday": compiled, "wednesday": ProgramFacts(compiled=False, sizes=OTHER)}
     assert counterpart_of("tuesday", runs) == "monday" and counterpart_of("monday", runs) == "tuesday"
-    named = {"a/eager": Program(compiled=False, sizes=OTHER), "a/compiled": compiled}
+    named = {"a/eager": ProgramFacts(compiled=False, sizes=OTHER), "a/compiled": compiled}
     assert counterpart_of("a/compiled", named) is None
     assert counterpart_of("a/compiled", {**named, "b": eager}) == "b"
-    by_script = {"x": Program(compiled=False, script="/t.py"), "y": Program(compiled=True, script="/t.py")}
+    by_script = {
+        "x": ProgramFacts(compiled=False, script="/t.py"),
+        "y": ProgramFacts(compiled=True, script="/t.py"),
+    }
     assert counterpart_of("y", by_script) == "x"

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_diff
 
 def noise_us(a: StepTimes, b: StepTimes) -> float | None:
     compared = step_time_difference(a, b)
-    return compared and compared.noise_us
+    return compared.noise_us if compared else None
 
 
 def times(*walls_us: float) -> StepTimes:
