@@ -60,7 +60,7 @@ def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
         # What should be done first?
         ("breaks", [], "h1", "4 graph breaks, the most expensive at capture.py:26"),
         # What got slower?
-        ("resnet18", [("nav a", "Compare")], "main", "idle: operators, launching\n+4.07 ms"),
+        ("resnet18", [("nav a", "Compare")], "main", "idle: Python\n+1.61 ms"),
         # Why did it recompile?
         ("recompiles", [("[aria-label='Counts'] a", "recompiles")], "main", "self.temperature == 1"),
         # What ran eager?
