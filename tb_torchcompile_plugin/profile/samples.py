@@ -185,6 +185,13 @@ def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
     return found
 
 
+def lines_around_slices(profile: Profile, rows: Int64s) -> Int64s:
+    """Return the same for the begin of each slice; row -1 is none."""
+    trace, line, known = profile.trace, np.full(len(rows), -1), rows >= 0
+    line[known] = lines_around(profile, trace.track[rows[known]].astype(np.int64), trace.ts[rows[known]])
+    return line
+
+
 def called_from(profile: Profile) -> dict[tuple[str, int], tuple[str, int]]:
     """Return by line of the program the line of the step from which it was called in most samples.
 

@@ -199,10 +199,8 @@ class Sampler:
                     if now > before:  # not where the clock was set back
                         _without_collection(self._sample, before, now)
                     # About the shortest of the last ones.
-                    before, handover_ns = (
-                        now,
-                        min(max(late_ns, 1), handover_ns * 9 // 8 + 1, _MAX_HANDOVER_NS),
-                    )
+                    handover_ns = min(max(late_ns, 1), handover_ns * 9 // 8 + 1, _MAX_HANDOVER_NS)
+                    before = now
                     # Slowly: of a new line more is noted.
                     cost_ns += (2 * handover_ns + time.thread_time_ns() - used_ns - cost_ns) // 8
             finally:

@@ -384,7 +384,9 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
         for (file, line), (outer_file, outer) in profile.of(called_from).items()
     }
     groups = grouped(
-        profile.of(ledger).sites, lambda site: called.get((site.file, site.line or 0), site.site)
+        profile.of(ledger).sites,
+        # Two files may have one name.
+        lambda site: called.get((site.file, site.line or 0), f"{site.file} {site.site}"),
     )
     whole = [_joined(*key, parts) if isinstance(key, tuple) else parts[0] for key, parts in groups.items()]
     return sorted(whole, key=lambda site: -site.step_percent)

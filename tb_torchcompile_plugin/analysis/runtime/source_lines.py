@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import lines_around, samples
+from tb_torchcompile_plugin.profile.samples import lines_around_slices, samples
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
     is_user_function,
@@ -152,21 +152,13 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
                 continue
             # By the user's innermost function around each launch, or by samples; no lines where neither was recorded.
             site = values_at(profile.of(site_names), values_at(profile.of(host_tree).place, rows.launch[at]))
-            sampled = _sampled_lines(profile, rows.launch[at])
+            sampled = lines_around_slices(profile, rows.launch[at])
             for same in groups_of_equal(np.arange(len(at)), site, sampled):
                 line = profile.of(UserLines).functions.get(int(site[same[0]]))
                 if line is None and sampled[same[0]] >= 0:
                     file, number, *_ = profile.of(samples).lines[sampled[same[0]]]
                     line = UserLine(profile.of(UserLines).whole_path(file), number)
                 yield at[same], [line] if line else [], []
-
-
-def _sampled_lines(profile: Profile, calls: Int64s) -> Int64s:
-    """Return the line that was sampled around each call (row), -1 for none."""
-    line, known = np.full(len(calls), -1), calls >= 0
-    trace, rows = profile.trace, calls[known]
-    line[known] = lines_around(profile, trace.track[rows].astype(np.int64), trace.ts[rows])
-    return line
 
 
 def _by_call(

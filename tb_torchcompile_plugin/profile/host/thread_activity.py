@@ -62,6 +62,8 @@ _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
 )
 _KINDS = ("compile", *(kind for kind, _ in _RULES), "op", "call", "other")
 _DECISIVE = tuple(kind for kind in _KINDS if kind not in ("region", "other"))  # that show a cause
+# Of these, causes by themselves and before all others, whatever runs.
+_FIRST = ("compile", "communication", "synchronise", "data", "guards")
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
@@ -143,11 +145,7 @@ class ThreadActivity:
     def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
         """Return where each cause but the last is true. What runs inside a graph is the graph's, and not eager."""
         return [
-            on["compile"],
-            on["communication"],
-            on["synchronise"],
-            on["data"],
-            on["guards"],
+            *(on[kind] for kind in _FIRST),
             (on["op"] | on["break"]) & ~on["graph"],
             on["call"] | (on["graph"] & (on["op"] | self._is_on_cpu)),
             on["all"],
@@ -177,11 +175,7 @@ class HostWork(ThreadActivity):
         compiled = on["graph"] & (on["op"] | self._is_on_cpu)
         launching = on["call"] | (on["launching"] & on["op"]) | compiled
         return [
-            on["compile"],
-            on["communication"],
-            on["synchronise"],
-            on["data"],
-            on["guards"],
+            *(on[kind] for kind in _FIRST),
             launching & (not self._is_on_cpu),
             launching & self._is_on_cpu,
             on["break"] & ~on["graph"],

@@ -23,7 +23,13 @@ from tb_torchcompile_plugin.profile.columns import (
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import SampledLine, lines_around, lines_of, samples
+from tb_torchcompile_plugin.profile.samples import (
+    SampledLine,
+    lines_around,
+    lines_around_slices,
+    lines_of,
+    samples,
+)
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
@@ -205,8 +211,8 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
         is_user = (found == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[is_user]] = called[is_user]
     user = np.where(user >= 0, user, framework)
-    unnamed = np.flatnonzero((user < 0) & (rows >= 0))
-    sampled = lines_around(profile, trace.track[rows[unnamed]].astype(np.int64), trace.ts[rows[unnamed]])
+    unnamed = np.flatnonzero(user < 0)
+    sampled = lines_around_slices(profile, rows[unnamed])
     user[unnamed] = np.where(sampled >= 0, len(trace.names) + sampled, -1)
     by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
     return AncestorCauses(
