@@ -196,8 +196,10 @@ class Sampler:
                         break
                     now, used_ns = time.time_ns(), time.thread_time_ns()
                     late_ns = time.monotonic_ns() - asked_ns - int(interval_ns)
-                    if now > before:  # not where the clock was set back
+                    if now > before:
                         _without_collection(self._sample, before, now)
+                    else:  # the clock was set back: no row goes on from before
+                        self._last = {}
                     # About the shortest of the last ones.
                     handover_ns = min(max(late_ns, 1), handover_ns * 9 // 8 + 1, _MAX_HANDOVER_NS)
                     before = now
