@@ -174,9 +174,15 @@ def write_atomically(path: str) -> Iterator[BinaryIO]:
     """
     temporary = f"{path}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with renamed(temporary, path), open(temporary, "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def renamed(temporary: str, path: str) -> Iterator[None]:
+    """Rename the file that the block writes; remove it where the block fails."""
     try:
-        with open(temporary, "wb") as file:
-            yield file
+        yield
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -82,7 +82,6 @@ class Recorder:
         takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
-        self._forever = False
         self._sampler = Sampler()
         self._steps = StepClock(self, self._sampler)
         self._triton: TritonFiles | None = None
@@ -93,7 +92,6 @@ class Recorder:
 
     def _reset_to_empty(self) -> None:
         """Set the state of a process that has recorded nothing: at first, and in the child of a fork."""
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._pending: deque[tuple[dict[str, Any], str | None, int]] = deque()
         self._pending_size = 0
@@ -105,34 +103,25 @@ class Recorder:
         self._steps.reset()
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
-        self._paused_at: TorchState | None = None  # while recording is paused
-        # When it was last checked that torch's log is not silent: records until then, and what torch kept.
-        self._checked = 0, TorchState()
+        # When the records were last known to be complete: their number, and what torch kept.
+        self._checked: tuple[int, TorchState] | None = None
         self._outputs: dict[Output, _Written] = {}
         self._lasting: list[Output] = []  # of handlers, one per worker name and capture
 
-    def _check_process(self) -> None:
-        """In the child of a fork: forget what the parent recorded, and go on recording."""
-        if os.getpid() == self._pid:
-            return
-        captures = list(self._logs)
-        self._reset_to_empty()
-        self._logs = {capture: _empty_log(capture) for capture in captures}
-        self._times.forget_parent()
-        self._counters.forget_parent()
-        self._paused_at = torch_state()
-        self._checked = 0, self._paused_at
-
     def _after_fork(self) -> None:
+        """In the child: forget what the parent recorded, and go on recording."""
         with self._reporting("the child of a fork cannot be recorded"):
-            self._check_process()
+            captures = list(self._logs)
+            self._reset_to_empty()
+            self._logs = {capture: _empty_log(capture) for capture in captures}
+            self._times.forget_parent()
+            self._counters.forget_parent()
+            self._checked = 0, torch_state()
 
-    def start(self, capture: str, *, forever: bool) -> None:
-        """Start recording, or go on. Unless `forever`, `release` ends it. Never raises."""
+    def start(self, capture: str) -> None:
+        """Start recording, or go on, until `release` is called as often. Never raises."""
         with self._reporting("compilations cannot be recorded"):
-            self._check_process()
-            self._forever = self._forever or forever
-            self._holders += not forever
+            self._holders += 1
             was_recording = self._is_recording()
             self._times.collect(after_pause=not was_recording)
             with self._lock:
@@ -146,18 +135,15 @@ class Recorder:
             assert torch is not None
             self._log_handlers.install()
             note_compiler_calls()
-            if not was_recording:
-                self._checked = self.taken, torch_state()
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
-        if self._holders <= 0 and not self._forever:
+        if self._holders <= 0:
             with self._reporting("compilations cannot be recovered later"):
                 stop_noting_methods()
                 self._log_handlers.remove()
-                self._check_process()
-                self._paused_at = torch_state()
+                self._checked = self.taken, torch_state()
 
     def note_steps(self) -> None:
         """Note the times of steps from now on, too. Never raises."""
@@ -176,25 +162,19 @@ class Recorder:
     def _is_recording(self) -> bool:
         return self._log_handlers.is_installed(TRACE_LOGGER)
 
-    def _catch_up(self) -> None:
-        """Add what was compiled during a pause, as if it had been compiled before recording began."""
-        before, self._paused_at = self._paused_at, None
-        if before is None:
-            return
-        self._drain(wait=True)
-        for capture in self._logs:
-            self._recover_into(capture, before)
+    def _catch_up(self) -> int:
+        """Add what torch compiled since the last check, where no record was taken meanwhile; return how much.
 
-    def _catch_up_with_silence(self) -> None:
-        """Add what torch compiled since the last check, where its log had no record meanwhile."""
-        with self._reporting("compilations that were not heard cannot be recovered"):
-            (taken, before), now = self._checked, torch_state()
-            self._checked = self.taken, now
-            silent = now.compiled_since(before) if taken == self.taken else 0
-            if silent and self._is_recording():
-                self._paused_at = before
-                self._catch_up()
-                self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
+        It is added as if it had been compiled before recording began.
+        """
+        last, now = self._checked, torch_state()
+        self._checked = self.taken, now
+        compiled = now.compiled_since(last[1]) if last and last[0] == self.taken else 0
+        if last and compiled:
+            self._drain(wait=True)
+            for capture in self._logs:
+                self._recover_into(capture, last[1])
+        return compiled
 
     def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
         log = self._logs[capture]
@@ -206,7 +186,6 @@ class Recorder:
     def take(self, record: logging.LogRecord) -> None:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
         stop_noting_methods()
-        self._check_process()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         self._queue(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
         if METRICS in metadata or BACKWARD_METRICS in metadata:
@@ -215,7 +194,6 @@ class Recorder:
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if is_cudagraph_skip(text):
-            self._check_process()
             self._queue({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
 
     def _queue(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
@@ -245,19 +223,16 @@ class Recorder:
         """Remember where summaries belong, so that interpreter exit can write what was compiled after the last one.
 
         lasting: nothing drops it, but one like it replaces it: with a folder per cycle, what is compiled after the
-        last one belongs into the newest folder only. Returns False if it is there already. Never raises.
+        last one belongs into the newest folder only. Returns False if it is there already.
         """
-        is_new = False
-        with self._reporting("nothing will be written at interpreter exit"):
-            self._check_process()
-            is_new = output not in self._outputs
-            self._outputs.setdefault(output, _Written())
-            if lasting:
-                others = [other for other in self._lasting if other[1:] != output[1:]]
-                lasting_now = [*others, output][-_MAX_HANDLERS:]
-                for old in set(self._lasting).difference(lasting_now):
-                    self._outputs.pop(old, None)
-                self._lasting = lasting_now
+        is_new = output not in self._outputs
+        self._outputs.setdefault(output, _Written())
+        if lasting:
+            others = [other for other in self._lasting if other[1:] != output[1:]]
+            lasting_now = [*others, output][-_MAX_HANDLERS:]
+            for old in set(self._lasting).difference(lasting_now):
+                self._outputs.pop(old, None)
+            self._lasting = lasting_now
         return is_new
 
     def drop_output(self, output: Output) -> None:
@@ -267,10 +242,11 @@ class Recorder:
 
     def summary(self, capture: str) -> CompileSummary:
         """Return everything recorded so far. `write` is the way that never raises."""
-        self._check_process()
         self._drain(wait=True)
         with self._lock:
-            self._catch_up_with_silence()
+            with self._reporting("compilations without a record cannot be recovered"):
+                if self._is_recording() and (number := self._catch_up()):
+                    self.warn(_SILENT.format("1 function" if number == 1 else f"{number} functions"))
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
         environment, source = summary.environment, capture == "full"
         environment.capture = capture
@@ -299,17 +275,14 @@ class Recorder:
 
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
-        written = ""
+        written = None
         with self._reporting("the compile summary cannot be written", output.folder):
-            self._check_process()
             default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
-            stem = stem or os.path.join(output.folder, output.worker or default)
-            folder, worker = os.path.split(stem)
-            os.makedirs(folder or ".", exist_ok=True)
+            folder, worker = os.path.split(stem or os.path.join(output.folder, output.worker or default))
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
-        return written or None
+        return written
 
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unprofiled, path, worker)
@@ -323,7 +296,6 @@ class Recorder:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
         self._sampler.stop()
         with self._reporting("the last compile summary cannot be written"):
-            self._check_process()
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken or (self._steps.unused and not last.path):
                     self.write(output, time.time_ns())
@@ -339,24 +311,22 @@ class Recorder:
 
     def report(self, problem: str, error: BaseException, path: str = "") -> None:
         """Log a problem once per kind, with the path where it occurred first. Never raises."""
-        try:
+        with contextlib.suppress(
+            Exception
+        ):  # a broken logging set-up is the user's: it must not end training
             kind = f"{problem}: {type(error).__name__}"
             if kind not in self._reported:
                 self._reported.add(kind)
                 where = f"{problem} ({path})" if path else problem
                 _log(f"{where}: {error}. Training goes on; this is said only once.")
                 logger.debug("%s", problem, exc_info=error)
-        except Exception:  # a broken logging set-up is the user's: it must not end training
-            pass
 
     def warn(self, text: str) -> None:
         """Log once what the summary contains, too. Never raises."""
-        try:
+        with contextlib.suppress(Exception):  # as above
             if text not in self._warnings:
                 self._warnings.append(text)
                 _log(text)
-        except Exception:  # as above
-            pass
 
 
 def _log(text: str) -> None:

@@ -202,7 +202,7 @@ def test_noting_never_loads_dynamo(tmp_path: Path) -> None:
     program = """
         import sys, torch
         from tb_torchcompile_plugin.writer.recorder import recorder
-        recorder().start("full", forever=True)
+        recorder().start("full")
         assert recorder().summary("full").environment.compile_called is False
         print("torch._dynamo" in sys.modules)
     """
