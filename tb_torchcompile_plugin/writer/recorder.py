@@ -275,14 +275,14 @@ class Recorder:
 
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
-        written = None
+        written = ""
         with self._reporting("the compile summary cannot be written", output.folder):
             default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
             folder, worker = os.path.split(stem or os.path.join(output.folder, output.worker or default))
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
-        return written
+        return written or None
 
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unprofiled, path, worker)

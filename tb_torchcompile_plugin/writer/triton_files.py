@@ -35,6 +35,14 @@ from tb_torchcompile_plugin.torch_names.records import (
 from tb_torchcompile_plugin.writer.environment import compiling_now
 
 _METADATA = "json"
+# Fields of a row, by inductor's and Triton's names.
+_NUMBERS = {
+    "registers": "n_regs",
+    "spills": "n_spills",
+    "shared_bytes": "shared",
+    "num_warps": "num_warps",
+    "num_stages": "num_stages",
+}
 _CONFIG_FIELDS = re.compile(r"\b(num_warps|num_stages)=(\d+)")
 # Bounds on what a process keeps. Texts compress to a tenth: 32 MB add about 3 MB to a summary.
 _MAX_TEXT_BYTES = 1 << 20  # of one text
@@ -46,28 +54,30 @@ _Texts = dict[str, bytes]  # name of the artifact → text
 
 def add_autotune_choices(summary: pb.CompileSummary) -> None:
     """Fill in `config` of kernels that had a choice and have made it: torch does not record it."""
-    open_choices = [
-        (graph.output_code_file, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-        if kernel.num_configs > 1 and not kernel.config
-    ]
-    modules = _generated_modules() if open_choices else {}
-    for file, kernel in open_choices:
-        # The variable of a user's own kernel ends with a number that its name does not have.
-        configs = {
-            _config_in_use(value)
-            for name, value in modules.get(file, {}).items()
-            if launches(name, kernel.name) and _is_autotuner(value)
-        } - {""}
+    for _, kernel, tuners in _autotuners(summary.graphs, _lacks_config):
+        configs = {_config_in_use(tuner) for tuner in tuners} - {""}
         if len(configs) == 1:
             kernel.config = configs.pop()
 
 
-def _generated_modules() -> dict[str, dict[str, Any]]:
-    """Return the variables of each file of generated code that torch keeps loaded."""
+def _lacks_config(kernel: pb.GeneratedKernel) -> bool:
+    return kernel.num_configs > 1 and not kernel.config
+
+
+def _autotuners(
+    graphs: Iterable[pb.Graph], is_wanted: Callable[[pb.GeneratedKernel], bool] = bool
+) -> Iterator[tuple[pb.Graph, pb.GeneratedKernel, list[Any]]]:
+    """Yield the autotuners of each wanted kernel with its graph, where torch keeps the generated code loaded."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
-    return {getattr(module, "__file__", ""): vars(module) for module in list(getattr(cache, "modules", ()))}
+    modules = {getattr(module, "__file__", ""): module for module in list(getattr(cache, "modules", ()))}
+    for graph in graphs:
+        wanted = [kernel for kernel in graph.kernels if is_wanted(kernel)]
+        variables = vars(modules[graph.output_code_file]) if graph.output_code_file in modules else {}
+        tuners = {name: value for name, value in variables.items() if wanted and _is_autotuner(value)}
+        for kernel in wanted:
+            # The variable of a user's own kernel ends with a number that its name does not have.
+            if found := [tuner for name, tuner in tuners.items() if launches(name, kernel.name)]:
+                yield graph, kernel, found
 
 
 def _is_autotuner(value: object) -> bool:
@@ -144,37 +154,40 @@ class TritonFiles:
         """Add the kernels (at most _MAX_ROWS rows), and with `texts` what they were compiled to."""
         summary.compiled_kernels.extend(self._templates)
         indices = {payload.sha256: index for index, payload in enumerate(summary.payloads)}
-        for graph, kernel, tuner in _autotuners(summary.graphs):
-            # One result per configuration; once torch has dropped the others, that of the one in use.
-            results = getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or []
-            rows = [self._row(graph, kernel, result) for result in results]
-            in_use = _config_in_use(tuner)
-            for row in rows:
-                row.chosen = len(rows) == 1 or row.config == in_use
-            summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
-            for row in rows if texts else ():
-                if row.chosen:
-                    _add_texts(summary, row, self._read(row.cache_key)[0], indices)
+        for graph, kernel, tuners in _autotuners(summary.graphs):
+            for tuner in tuners:
+                rows = self._rows(graph, kernel.name, tuner)
+                summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
+                for row in rows if texts else ():
+                    if row.chosen:
+                        _add_texts(summary, row, self._read(row.cache_key)[0], indices)
+
+    def _rows(self, graph: pb.Graph, kernel: str, tuner: Any) -> list[pb.CompiledKernel]:
+        # One result per configuration; once torch has dropped the others, that of the one in use.
+        results = getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or []
+        rows = [self._row(graph, kernel, result) for result in results]
+        in_use = _config_in_use(tuner)
+        for row in rows:
+            row.chosen = len(rows) == 1 or row.config == in_use
+        return rows
 
     def _row(self, graph: pb.Graph, kernel: str, result: Any) -> pb.CompiledKernel:
         compiled, config = getattr(result, "kernel", result), getattr(result, "config", None)
         row = pb.CompiledKernel(key=graph.key, name=kernel, direction=graph.direction)
         row.config = config_text(str(config)) if config is not None else ""
-        for field, name in (("registers", "n_regs"), ("spills", "n_spills"), ("shared_bytes", "shared")):
-            value = _number(compiled, name)
-            if value is not None:
-                setattr(row, field, value)
-        for field, number in _CONFIG_FIELDS.findall(row.config):
-            setattr(row, field, int(number))
         row.cache_key = str(getattr(result, "cache_hash", "") or _cache_key(getattr(compiled, "hash", None)))
         details = self._read(row.cache_key)[1]
-        for field, name in (
-            ("num_warps", "num_warps"),
-            ("num_stages", "num_stages"),
-            ("shared_bytes", "shared"),
-        ):
-            if isinstance(details.get(name), int) and not row.HasField(field):
-                setattr(row, field, details[name])
+        numbers = {name: int(number) for name, number in _CONFIG_FIELDS.findall(row.config)}
+        holders = (compiled, getattr(compiled, "metadata", None))
+        for field, name in _NUMBERS.items():
+            values = (
+                numbers.get(name),
+                *(getattr(holder, name, None) for holder in holders),
+                details.get(name),
+            )
+            number = next((value for value in values if type(value) is int and value >= 0), None)
+            if number is not None:
+                setattr(row, field, number)
         target = details.get("target")
         if isinstance(target, dict):
             row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
@@ -216,25 +229,6 @@ class _TuningFilter(logging.Filter):
         """Take the record; let it pass from the logger's own level on."""
         self._take(record)
         return record.levelno >= self._level
-
-
-def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, str, Any]]:
-    """Yield the autotuner of each generated Triton kernel, where its code is still loaded."""
-    modules = _generated_modules()
-    for graph in graphs:
-        variables = modules.get(graph.output_code_file, {})
-        tuners = [(name, value) for name, value in variables.items() if _is_autotuner(value)]
-        for kernel in graph.kernels:
-            for name, tuner in tuners:
-                if launches(name, kernel.name):
-                    yield graph, kernel.name, tuner
-
-
-def _number(compiled: Any, name: str) -> int | None:
-    value = getattr(compiled, name, None)
-    if value is None:
-        value = getattr(getattr(compiled, "metadata", None), name, None)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _cache_key(digest: object) -> str:
