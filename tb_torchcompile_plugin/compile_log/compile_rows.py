@@ -110,18 +110,6 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
     return list(kernels.values())
 
 
-@dataclass
-class Recovered:
-    """Rows from before recording began (writer/recover.py), all marked so."""
-
-    compilations: list[pb.Compilation] = field(default_factory=list)
-    recompiles: list[pb.Recompile] = field(default_factory=list)
-    graph_breaks: list[pb.GraphBreak] = field(default_factory=list)
-    graphs: list[pb.Graph] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)  # the output code of each graph
-    warnings: list[str] = field(default_factory=list)
-
-
 def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
     """Parse a graph break from torch's text, without any of the user's code unless `source`."""
     row = parse_graph_break(text)
@@ -370,7 +358,7 @@ class CompiledFrames:
         frame.marks.add(mark)
         return frame
 
-    def start_from(self, recovered: Recovered) -> None:
+    def start_from(self, recovered: pb.CompileSummary) -> None:
         """Take rows from before recording began, or from a pause of it, in the order of their compilation.
 
         An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.

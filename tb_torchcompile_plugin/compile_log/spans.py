@@ -5,6 +5,7 @@ They nest within one thread and one compile id (a *lane*), so a stack per lane p
 a beginning is counted; what never ends is closed with its parent and flagged.
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -29,7 +30,7 @@ class CompileSpan:
     kernel: str = ""  # that is autotuned
     choices: str = ""  # what torch writes of the templates tried
     inside_ns: int = 0  # the sum of its direct children
-    exclusive: dict[str, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
+    exclusive: Counter[Phase] = field(default_factory=Counter)  # phase → ns of itself and all inside it
 
     def phases(self) -> dict[str, int]:
         """Return exclusive ns by phase, in the order of PHASES; they sum to `duration_ns` exactly."""
@@ -45,7 +46,6 @@ class OpenSpans:
 
     def __init__(self) -> None:
         self._open: dict[Hashable, list[CompileSpan]] = {}
-        self.unmatched_ends = 0
 
     def begin(self, span: CompileSpan) -> None:
         """Open a span."""
@@ -55,11 +55,13 @@ class OpenSpans:
         stack.append(span)
 
     def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
-        """Return the spans that this mark ends, inner ones first: the named one, and any inside that never ended."""
+        """Return the spans that this mark ends, inner ones first: the named one, and any inside that never ended.
+
+        None of them is open where nothing is returned.
+        """
         stack = self._open.get(lane, [])
         depth = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].name == name), None)
         if depth is None:
-            self.unmatched_ends += 1
             return []
         ended = []
         while len(stack) > depth:
@@ -69,11 +71,10 @@ class OpenSpans:
             if span.name in BACKEND_CALLS:
                 span.phase = "aot_autograd" if span.exclusive.get("aot_autograd") else "other"
             own = span.duration_ns - span.inside_ns
-            span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
+            span.exclusive[span.phase] += own
             if stack:
                 stack[-1].inside_ns += span.duration_ns
-                for phase, ns in span.exclusive.items():
-                    stack[-1].exclusive[phase] = stack[-1].exclusive.get(phase, 0) + ns
+                stack[-1].exclusive.update(span.exclusive)
             ended.append(span)
         if not stack:
             del self._open[lane]

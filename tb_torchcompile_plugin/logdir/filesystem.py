@@ -19,11 +19,6 @@ from tb_torchcompile_plugin.errors import UserError, displayable
 
 _URL = re.compile(r"(?P<root>[a-zA-Z][0-9a-zA-Z+.-]*://[^/]*)/*")
 _LOCAL = "file://"
-_PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "'tb-torchcompile-plugin[remote]'"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
-}
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
@@ -213,11 +208,10 @@ def _read_some(files: Sequence[File]) -> list[bytes | UserError]:
     try:
         with _explained(files[0].path):
             store, paths = _open(files[0].path)[0], [_open(file.path)[1] for file in files]
-            several = len(paths) > 1
-            read = store.cat(paths, on_error="return") if several else {paths[0]: store.cat_file(paths[0])}
+            sizes = [file.size for file in files]
+            contents = store.cat_ranges(paths, [0] * len(paths), sizes, on_error="return")
     except UserError as error:
         return [error] * len(files)
-    contents = [read[path] for path in paths]
     return [
         _user_error(file.path, content) if isinstance(content, Exception) else bytes(content)
         for file, content in zip(files, contents)
@@ -249,11 +243,10 @@ def _store(root: str) -> Any:
 
         return fsspec.core.url_to_fs(root)[0]
     except ImportError as error:
-        package = _PACKAGES.get(scheme, "fsspec, and what it asks for")
         raise UserError(
             f"{scheme}:// needs a package that is not installed ({_one_line(error)})",
             file=root,
-            next_step=f"Run: pip install {package}",
+            next_step="Install it; for s3:// run: pip install 'tb-torchcompile-plugin[remote]'",
         ) from error
 
 

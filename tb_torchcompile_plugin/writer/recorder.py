@@ -179,8 +179,8 @@ class Recorder:
     def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
         log = self._logs[capture]
         with self._reporting("compilations from before recording began cannot be recovered"):
-            recovered = recover(source=capture == "full", before=before, codes_before=log.codes)
-            log.start_from(recovered)
+            recovered, codes = recover(source=capture == "full", before=before, codes_before=log.codes)
+            log.start_from(recovered, codes)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
 
     def take(self, record: logging.LogRecord) -> None:
