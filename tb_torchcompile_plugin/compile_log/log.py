@@ -59,7 +59,7 @@ class CompileLog:
             records.DYNAMO_START: self._on_dynamo_start,
             records.CHROMIUM_EVENT: self._on_chromium_event,
             records.METRICS: self._on_metrics,
-            records.BACKWARD_METRICS: self._on_backward_metrics,
+            records.BACKWARD_METRICS: self._on_metrics,
             records.OUTPUT_CODE: self._on_output_code,
             records.DUMP: self._on_dump,
             records.INFERENCE_GRAPH: self._on_inference_graph,
@@ -202,73 +202,72 @@ class CompileLog:
         # Work that compile workers did for nobody in particular must not be paired with a frame's own.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
-            span = CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "other", lane)
-            self._begin_span(span, compile_id, record)
+            function = str(arguments.get("fn_name") or name)
+            row = pb.PhaseSpan(name=name, start_ns=time_ns, thread=record.thread)
+            row.function = function if function != name else ""
+            self._begin_span(row, compile_id)
+            self._lanes.begin(CompileSpan(row, lane))
         else:
             ended = self._lanes.end(lane, name, time_ns)
             if not ended:
                 self.records.unreadable[f"{records.CHROMIUM_EVENT}: end without a beginning"] += 1
             for span in ended:
-                if span.name == name:
-                    compile_rows.add_autotuned(span, arguments)
+                if span.row.name == name:
+                    compile_rows.add_autotuned(span.row, arguments)
                 self._end_span(span)
 
-    def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
+    def _begin_span(self, span: pb.PhaseSpan, compile_id: str) -> None:
         is_root = _is_root(span.name, compile_id)
         self._has_spans = self._has_spans or is_root
         if is_root or span.name == records.DYNAMO:
             self._frames.begin(compile_id, span.name)
-        span.compile_id, span.thread = compile_id, record.thread
-        span.epoch = self._frames.epoch_of(compile_id)
+        span.key.CopyFrom(self._frames.key(compile_id))
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
-            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=span.thread)
             row.start_ns = span.start_ns
             frame.backwards.append(row)
         elif is_root:
             row = self._frames.now(compile_id).begun()
-            row.start_ns, row.thread = span.start_ns, record.thread
-        self._lanes.begin(span)
+            row.start_ns, row.thread = span.start_ns, span.thread
 
     def _end_span(self, span: CompileSpan) -> None:
-        assert span.duration_ns is not None
-        self._spans.append(compile_rows.span_row(span))
-        if span.unfinished:
+        self._spans.append(span.row)
+        if span.row.unfinished:
             return
-        self._times.setdefault(span.function, []).append(span.duration_ns / 1e9)
-        frame = self._frames.find(span.epoch, span.compile_id)
+        name, compile_id = span.row.name, span.row.key.compile_id
+        self._times.setdefault(span.row.function or name, []).append(span.row.duration_ns / 1e9)
+        frame = self._frames.find(span.row.key.epoch, compile_id)
         if frame is None:
             return
-        if _is_root(span.name, span.compile_id):
+        if _is_root(name, compile_id):
             frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
-        elif span.name in records.BACKWARD_ROOTS:
+        elif name in records.BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
-                if row.start_ns == span.start_ns:
+                if row.start_ns == span.row.start_ns:
                     compile_rows.set_duration(row, span)
                     break
 
     def _on_metrics(self, record: Record, compile_id: str) -> None:
-        metrics = record.metadata.get(records.METRICS) or record.metadata[records.BACKWARD_METRICS]
+        kind = records.kind_of(record.metadata)
+        metrics = record.metadata[kind]
         frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
-        frame.finished = True
-        row = frame.begun()
-        compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._learn_versions(metrics)
-
-    def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
-        metrics = record.metadata[records.BACKWARD_METRICS]
-        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
-        if frame.backwards_measured == len(frame.backwards):
-            if self._has_spans or metrics.get("is_forward", False) is None:
-                # No backward ran, so these are of the frame: torch 2.6 files them here at the recompile limit,
-                # 2.8 if another thread compiles a backward meanwhile.
-                self._on_metrics(record, compile_id)
-                return
-            frame.backwards.append(pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread))
-        row = frame.backwards[frame.backwards_measured]
-        frame.backwards_measured += 1
+        is_backward = kind == records.BACKWARD_METRICS
+        if is_backward and frame.backwards_measured == len(frame.backwards):
+            # Where no backward ran these are of the frame: torch 2.6 files them here at the recompile limit, 2.8 if
+            # another thread compiles a backward meanwhile.
+            is_backward = not self._has_spans and metrics.get("is_forward", False) is not None
+            if is_backward:
+                row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+                frame.backwards.append(row)
+        if is_backward:
+            row = frame.backwards[frame.backwards_measured]
+            frame.backwards_measured += 1
+        else:
+            frame.finished = True
+            row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
         self._learn_versions(metrics)
 
@@ -421,9 +420,9 @@ class CompileLog:
         summary.graph_breaks.extend(self._breaks.values())
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
         for span in self._lanes.still_open():
-            row = compile_rows.span_row(span)
-            row.unfinished, row.duration_ns = True, max(0, last_ns - span.start_ns)
-            summary.spans.append(row)
+            row = summary.spans.add()
+            row.CopyFrom(span.row)
+            row.unfinished, row.duration_ns = True, max(0, last_ns - row.start_ns)
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
