@@ -109,17 +109,14 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
         recorder().keep_triton()
 
     def handler(prof: Any) -> None:
-        problem = "the profiler's trace handler failed"
         try:
-            trace, stem, time_ns = export(prof)
-            recorder().add_output(output, lasting=True)
-            summary = recorder().write(output, time_ns, stem)
-            # it is there, whether or not a process can start
-            problem = "the trace is not read in the background"
-            if index or digest:
-                background.read(trace, summary, index=index, digest=digest)
-        except Exception as error:
-            recorder().report(problem, error)
+            with recorder().reporting("the profiler's trace handler failed"):
+                trace, stem, time_ns = export(prof)
+                recorder().add_output(output, lasting=True)
+                summary = recorder().write(output, time_ns, stem)
+                if index or digest:
+                    with recorder().reporting("the trace is not read in the background"):
+                        background.read(trace, summary, index=index, digest=digest)
         except BaseException:  # Ctrl-C still ends the program
             recorder().warn(_CANCELLED)
             raise

@@ -110,7 +110,7 @@ class Recorder:
 
     def _after_fork(self) -> None:
         """In the child: forget what the parent recorded, and go on recording."""
-        with self._reporting("the child of a fork cannot be recorded"):
+        with self.reporting("the child of a fork cannot be recorded"):
             captures = list(self._logs)
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
@@ -120,7 +120,7 @@ class Recorder:
 
     def start(self, capture: str) -> None:
         """Start recording, or go on, until `release` is called as often. Never raises."""
-        with self._reporting("compilations cannot be recorded"):
+        with self.reporting("compilations cannot be recorded"):
             self._holders += 1
             was_recording = self._is_recording()
             self._times.collect(after_pause=not was_recording)
@@ -140,7 +140,7 @@ class Recorder:
         """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0:
-            with self._reporting("compilations cannot be recovered later"):
+            with self.reporting("compilations cannot be recovered later"):
                 stop_noting_methods()
                 self._log_handlers.remove()
                 self._checked = self.taken, torch_state()
@@ -156,8 +156,8 @@ class Recorder:
 
     def keep_triton(self) -> None:
         """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
-        with self._reporting("what Triton compiles cannot be kept"):
-            self._triton = self._triton or TritonFiles(self.report).started()
+        with self.reporting("what Triton compiles cannot be kept"):
+            self._triton = self._triton or TritonFiles(self.reporting).started()
 
     def _is_recording(self) -> bool:
         return self._log_handlers.is_installed(TRACE_LOGGER)
@@ -178,7 +178,7 @@ class Recorder:
 
     def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
         log = self._logs[capture]
-        with self._reporting("compilations from before recording began cannot be recovered"):
+        with self.reporting("compilations from before recording began cannot be recovered"):
             recovered, codes = recover(source=capture == "full", before=before, codes_before=log.codes)
             log.start_from(recovered, codes)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
@@ -244,7 +244,7 @@ class Recorder:
         """Return everything recorded so far. `write` is the way that never raises."""
         self._drain(wait=True)
         with self._lock:
-            with self._reporting("compilations without a record cannot be recovered"):
+            with self.reporting("compilations without a record cannot be recovered"):
                 if self._is_recording() and (number := self._catch_up()):
                     self.warn(_SILENT.format("1 function" if number == 1 else f"{number} functions"))
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
@@ -267,7 +267,7 @@ class Recorder:
         return summary
 
     def _add(self, part: str, add: Callable[[], None]) -> None:
-        with self._reporting(f"{part} cannot be read"):  # the other parts are written
+        with self.reporting(f"{part} cannot be read"):  # the other parts are written
             add()
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
@@ -276,7 +276,7 @@ class Recorder:
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
         written = ""
-        with self._reporting("the compile summary cannot be written", output.folder):
+        with self.reporting("the compile summary cannot be written", output.folder):
             default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
             folder, worker = os.path.split(stem or os.path.join(output.folder, output.worker or default))
             path = os.path.join(folder, summary_name(worker, time_ns))
@@ -295,7 +295,7 @@ class Recorder:
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
         self._sampler.stop()
-        with self._reporting("the last compile summary cannot be written"):
+        with self.reporting("the last compile summary cannot be written"):
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken or (self._steps.unused and not last.path):
                     self.write(output, time.time_ns())
@@ -303,7 +303,8 @@ class Recorder:
                     self._save(output, last.path, last.worker)
 
     @contextlib.contextmanager
-    def _reporting(self, problem: str, path: str = "") -> Iterator[None]:
+    def reporting(self, problem: str, path: str = "") -> Iterator[None]:
+        """Report what the block raises, which ends it."""
         try:
             yield
         except Exception as error:

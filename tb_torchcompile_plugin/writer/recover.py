@@ -39,8 +39,11 @@ class TorchState(NamedTuple):
 def torch_state() -> TorchState:
     """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
-    breaks = list(getattr(utils, "graph_break_reasons", []))
-    return TorchState(_metrics(utils), breaks, dict(_break_counts(utils)))
+    return TorchState(
+        metrics=list(getattr(utils, "get_compilation_metrics", list)()),
+        breaks=list(getattr(utils, "graph_break_reasons", [])),
+        counted=dict(getattr(utils, "counters", {}).get("graph_break", {})),
+    )
 
 
 def recover(
@@ -52,13 +55,12 @@ def recover(
     nothing without torch._dynamo, or if nothing new was compiled.
     """
     recovered = pb.CompileSummary()
-    utils = sys.modules.get("torch._dynamo.utils")
-    earlier = before or TorchState()
-    metrics = _without(_metrics(utils), earlier.metrics)
-    if utils is None or (before is not None and not metrics):
+    now, earlier = torch_state(), before or TorchState()
+    metrics = _without(now.metrics, earlier.metrics)
+    if "torch._dynamo.utils" not in sys.modules or (before is not None and not metrics):
         return recovered, []
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
-    _add_breaks(recovered, utils, earlier, source)
+    _add_breaks(recovered, now, earlier, source)
     codes = _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
@@ -69,15 +71,6 @@ def recover(
             f"{remedy} to record them all."
         )
     return recovered, codes
-
-
-def _metrics(utils: Any) -> list[object]:
-    return list(getattr(utils, "get_compilation_metrics", list)())
-
-
-def _break_counts(utils: Any) -> Mapping[str, int]:
-    counts: Mapping[str, int] = getattr(utils, "counters", {}).get("graph_break", {})
-    return counts
 
 
 def _without(entries: Iterable[Any], others: Iterable[object]) -> list[Any]:
@@ -120,15 +113,15 @@ def _add_compilations(recovered: pb.CompileSummary, entries: list[dict[str, Any]
             recovered.recompiles.append(recompile)
 
 
-def _add_breaks(recovered: pb.CompileSummary, utils: Any, before: TorchState, source: bool) -> None:
+def _add_breaks(recovered: pb.CompileSummary, now: TorchState, before: TorchState, source: bool) -> None:
     """Add reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not distinguish a resume function.
     """
     placed: Counter[str] = Counter()
-    unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
+    unimplemented = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
-    for reason in _without(getattr(utils, "graph_break_reasons", []), before.breaks):
+    for reason in _without(now.breaks, before.breaks):
         text = str(readable(reason.reason))
         placed[text] += 1
         if text.startswith(BRANCH_INSIDE) and branch:  # torch's internal name for it
@@ -142,7 +135,7 @@ def _add_breaks(recovered: pb.CompileSummary, utils: Any, before: TorchState, so
         if row.stack and not row.file:
             row.file, row.line = row.stack[-1].file, row.stack[-1].line
         recovered.graph_breaks.append(row)
-    for text, count in _break_counts(utils).items():
+    for text, count in now.counted.items():
         if (rest := count - before.counted.get(text, 0) - placed[text]) > 0:
             recovered.graph_breaks.append(compile_rows.break_row(readable(text), source=source, count=rest))
     for row in recovered.graph_breaks:

@@ -18,6 +18,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
@@ -98,8 +99,9 @@ def _config_in_use(tuner: Any) -> str:
 class TritonFiles:
     """What Triton compiled in this process, kept for the next summaries."""
 
-    def __init__(self, report: Callable[[str, BaseException], None]) -> None:
-        self._report = report
+    def __init__(self, reporting: Callable[[str], AbstractContextManager[None]]) -> None:
+        """reporting: a block that ends where it raises, with a problem to report."""
+        self._reporting = reporting
         self._times: dict[str, list[TunedConfig]] = {}  # by kernel
         self._tuned_kernel = ""  # whose times the next messages are
         self._templates: list[pb.CompiledKernel] = []
@@ -118,20 +120,18 @@ class TritonFiles:
         return self
 
     def _take_message(self, record: logging.LogRecord) -> None:
-        try:
+        with self._reporting("what autotuning tells cannot be read"):
             line = record.getMessage()
             if kernel := tuned_kernel(line):
                 self._tuned_kernel, self._times[kernel] = kernel, self._times.get(kernel, [])[-_MAX_TIMES:]
             elif row := parse_tuned_config(line):
                 self._times.setdefault(self._tuned_kernel, []).append(row)
-        except Exception as error:
-            self._report("what autotuning tells cannot be read", error)
 
     def _take_templates(
         self, timings: dict[Any, float], name: str, inputs: Iterable[Any] = (), *_: Any, **__: Any
     ) -> None:
         """Called by inductor, with the time of each choice in ms."""
-        try:
+        with self._reporting("the times of templates cannot be read"):
             finite = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
             best = min(finite, key=finite.__getitem__, default=None)
             # "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name
@@ -141,14 +141,10 @@ class TritonFiles:
             for choice, ms in finite.items():
                 fields = (str(getattr(choice, field, "") or "") for field in ("name", "description"))
                 config = readable(": ".join(filter(None, fields)))
-                self._templates.append(
-                    pb.CompiledKernel(
-                        key=key, name=operator, config=config, chosen=choice is best, time_us=1000 * ms
-                    )
-                )
+                row = pb.CompiledKernel(key=key, name=operator, config=config, time_us=1000 * ms)
+                row.chosen = choice is best
+                self._templates.append(row)
             del self._templates[:-_MAX_ROWS]
-        except Exception as error:
-            self._report("the times of templates cannot be read", error)
 
     def put(self, summary: pb.CompileSummary, *, texts: bool) -> None:
         """Add the kernels (at most _MAX_ROWS rows), and with `texts` what they were compiled to."""
