@@ -39,17 +39,16 @@ class CompileLog:
         """
         self._source = source
         self._loads = loads
-        self._payloads = PayloadStore() if payloads and source else None
         self._lanes = OpenSpans()
         self._rows = pb.CompileSummary()  # rows that no later record changes
         self.records = self._rows.records
+        self._payloads = PayloadStore(self._rows) if payloads and source else None
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
         self._ahead = AheadOfTime()
         self._caches = CacheLookups(source=source)
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], pb.GraphBreak] = {}
-        self._spans: list[pb.PhaseSpan] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self._learned: set[str] = set()  # fields of the environment
@@ -233,7 +232,7 @@ class CompileLog:
             row.start_ns, row.thread = span.start_ns, span.thread
 
     def _end_span(self, span: CompileSpan) -> None:
-        self._spans.append(span.row)
+        self._rows.spans.append(span.row)
         if span.row.unfinished:
             return
         name, compile_id = span.row.name, span.row.key.compile_id
@@ -418,7 +417,7 @@ class CompileLog:
             summary.environment.recording_start_ns, summary.environment.written_ns = first_ns, last_ns
         self._frames.put(summary)
         summary.graph_breaks.extend(self._breaks.values())
-        summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
+        summary.spans.sort(key=lambda span: (span.start_ns, -span.duration_ns))
         for span in self._lanes.still_open():
             row = summary.spans.add()
             row.CopyFrom(span.row)
@@ -426,8 +425,6 @@ class CompileLog:
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
-        if self._payloads is not None:
-            self._payloads.put(summary)
         return summary
 
 

@@ -8,7 +8,6 @@ it. All is read when a summary is written, each file once. Reading the choices t
 
 import base64
 import contextlib
-import hashlib
 import importlib
 import json
 import logging
@@ -16,13 +15,13 @@ import math
 import os
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.summary import PayloadStore
 from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
 from tb_torchcompile_plugin.torch_names.records import (
@@ -149,14 +148,14 @@ class TritonFiles:
     def put(self, summary: pb.CompileSummary, *, texts: bool) -> None:
         """Add the kernels (at most _MAX_ROWS rows), and with `texts` what they were compiled to."""
         summary.compiled_kernels.extend(self._templates)
-        indices = {payload.sha256: index for index, payload in enumerate(summary.payloads)}
+        store = PayloadStore(summary)
         for graph, kernel, tuners in _autotuners(summary.graphs):
             for tuner in tuners:
                 rows = self._rows(graph, kernel.name, tuner)
                 summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
                 for row in rows if texts else ():
                     if row.chosen:
-                        _add_texts(summary, row, self._read(row.cache_key)[0], indices)
+                        _add_texts(summary, store, row, self._read(row.cache_key)[0])
 
     def _rows(self, graph: pb.Graph, kernel: str, tuner: Any) -> list[pb.CompiledKernel]:
         # One result per configuration; once torch has dropped the others, that of the one in use.
@@ -247,14 +246,9 @@ def _roots() -> list[str]:
 
 
 def _add_texts(
-    summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts, indices: dict[bytes, int]
+    summary: pb.CompileSummary, store: PayloadStore, row: pb.CompiledKernel, texts: _Texts
 ) -> None:
-    """Store each text once, as all payloads. indices: of the payloads, by digest."""
     for name, text in texts.items():
-        digest = hashlib.sha256(text).digest()
-        if digest not in indices:
-            indices[digest] = len(summary.payloads)
-            summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(text, 6))
-        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=indices[digest], size=len(text))
+        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=store.add(text), size=len(text))
         artifact.key.CopyFrom(row.key)
         artifact.direction = row.direction
