@@ -5,7 +5,6 @@ They nest within one thread and one compile id (a *lane*), so a stack per lane p
 a beginning is counted; what never ends is closed with its parent and flagged.
 """
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -21,7 +20,7 @@ class CompileSpan:
     lane: Hashable
     phase: Phase = "other"
     inside_ns: int = 0  # the sum of its direct children
-    exclusive: Counter[Phase] = field(default_factory=Counter)  # phase → ns of itself and all inside it
+    exclusive: dict[Phase, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
 
     def phases(self) -> dict[Phase, int]:
         """Return exclusive ns by phase, in the order of PHASES; they sum to the duration exactly."""
@@ -61,10 +60,11 @@ class OpenSpans:
             if span.row.name in BACKEND_CALLS:
                 span.phase = "aot_autograd" if span.exclusive.get("aot_autograd") else "other"
             own = span.row.duration_ns - span.inside_ns
-            span.exclusive[span.phase] += own
+            span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
             if stack:
                 stack[-1].inside_ns += span.row.duration_ns
-                stack[-1].exclusive.update(span.exclusive)
+                for phase, ns in span.exclusive.items():
+                    stack[-1].exclusive[phase] = stack[-1].exclusive.get(phase, 0) + ns
             ended.append(span)
         if not stack:
             del self._open[lane]
