@@ -83,8 +83,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives
     them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
     Bytes and operations of kernels are estimates from shapes (`record_shapes=True`), and exact with
-    `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling. That costs about a second of compile time for a model of
-    four transformer blocks, a compile cache of its own, and nothing at run time.
+    `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling (docs/kernels.md has what that costs).
 
     torch 2.14 and later: with TORCH_COMPILE_DEBUG_EXTEND=1 in the environment the stacks of inductor's kernels are
     written into the trace, as torch's `inductor_trace_handler` does; where that one is called before this handler in

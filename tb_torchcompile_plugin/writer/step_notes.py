@@ -5,8 +5,6 @@ profiler does in between (starting, stopping, writing traces) is in no step. Els
 `optimizer.step()` to the next. A few µs per step; nothing is written and nothing is raised into training.
 """
 
-import functools
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
+from tb_torchcompile_plugin.writer.compiler_calls import MARK, hide_from_dynamo, in_place_of
 from tb_torchcompile_plugin.writer.environment import profiler_runs
 from tb_torchcompile_plugin.writer.sampler import Sampler
 
@@ -225,10 +224,10 @@ def note(method: Method, stepping: Any) -> None:
 
 
 def _wrap_profiler() -> None:
-    """Wrap once, also where others wrapped it since: functools.wraps copies the mark. Twice would do no harm."""
+    """Wrap once, also where others wrapped it since. Twice would do no harm."""
     from torch.profiler import profile
 
-    if not hasattr(profile.step, "_notes_step_times"):
+    if not hasattr(profile.step, MARK):
         profile.step = noting(profile.step, StepClock.entered, StepClock.returned)  # type: ignore[method-assign]
         profile.start = noting(profile.start, None, StepClock.started)  # type: ignore[method-assign]
         profile.stop = noting(profile.stop, StepClock.stopped, None)  # type: ignore[method-assign]
@@ -237,7 +236,6 @@ def _wrap_profiler() -> None:
 def noting(original: Callable[..., Any], before: Method | None, after: Method | None) -> Callable[..., Any]:
     """Return a profiler's method with its calls noted; what it returns and raises stays as it is."""
 
-    @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if before:
             note(before, self)
@@ -246,20 +244,9 @@ def noting(original: Callable[..., Any], before: Method | None, after: Method | 
             note(after, self)
         return result
 
-    call._notes_step_times = True  # type: ignore[attr-defined]
-    for function in filter(None, (call, note, before, after)):
-        _hide_from_dynamo(function, original)
-    return call
-
-
-def _hide_from_dynamo(function: Any, original: Any) -> None:
-    """Give the function a file in the folder of `original`: Dynamo skips all functions of `torch/profiler`.
-
-    Otherwise a loop that is compiled as a whole gets frames and graph breaks that it did not have.
-    """
-    folder = os.path.dirname(original.__code__.co_filename)
-    name = os.path.join(folder, "tb_torchcompile_plugin.step_notes")
-    function.__code__ = function.__code__.replace(co_filename=name)
+    for function in filter(None, (note, before, after)):
+        hide_from_dynamo(function, original)
+    return in_place_of(original, call)
 
 
 def _hook_optimizers() -> None:
