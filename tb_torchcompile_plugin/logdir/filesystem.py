@@ -282,26 +282,20 @@ def _explained(url: str, *, writing: bool = False) -> Iterator[None]:
 def _user_error(url: str, error: Exception, *, writing: bool = False) -> UserError:
     if isinstance(error, UserError):
         return error
+    cause = _one_line(error)
     if writing:
-        return UserError(
-            f"the store cannot be written ({_one_line(error)})",
-            file=url,
-            next_step="Give this process credentials that may write there, or name another place with --out",
-        )
-    if isinstance(error, FileNotFoundError):
-        return UserError(
-            "there is no such file, folder or bucket",
-            file=url,
-            next_step="Check the address; if nothing has been written there yet, reload later",
-        )
-    refused = isinstance(error, PermissionError) or "Credential" in type(error).__name__
-    return UserError(
-        f"{'access was refused' if refused else 'the store cannot be read'} ({_one_line(error)})",
-        file=url,
-        next_step="Give this process credentials that may list and read it, then reload"
-        if refused
-        else "Check the address and the network, then reload",
-    )
+        problem = f"the store cannot be written ({cause})"
+        next_step = "Give this process credentials that may write there, or name another place with --out"
+    elif isinstance(error, FileNotFoundError):
+        problem = "there is no such file, folder or bucket"
+        next_step = "Check the address; if nothing has been written there yet, reload later"
+    elif isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+        problem = f"access was refused ({cause})"
+        next_step = "Give this process credentials that may list and read it, then reload"
+    else:
+        problem = f"the store cannot be read ({cause})"
+        next_step = "Check the address and the network, then reload"
+    return UserError(problem, file=url, next_step=next_step)
 
 
 def _one_line(error: Exception) -> str:

@@ -93,7 +93,7 @@ class Recorder:
     def _reset_to_empty(self) -> None:
         """Set the state of a process that has recorded nothing: at first, and in the child of a fork."""
         self._lock = threading.RLock()
-        self._pending: deque[tuple[dict[str, Any], str | None, int]] = deque()
+        self._pending: deque[Record] = deque()
         self._pending_size = 0
         self._logs: dict[str, CompileLog] = {}
         self._times = Times()
@@ -130,9 +130,8 @@ class Recorder:
                 if capture not in self._logs:
                     self._logs[capture] = _empty_log(capture)
                     self._recover_into(capture)
-            import torch  # its own set-up of the logger must come first
+            import torch  # noqa: F401  # its own set-up of the logger must come first
 
-            assert torch is not None
             self._log_handlers.install()
             note_compiler_calls()
 
@@ -187,20 +186,19 @@ class Recorder:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
         stop_noting_methods()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
-        self._queue(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
+        self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
         if METRICS in metadata or BACKWARD_METRICS in metadata:
             self._times.collect()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if is_cudagraph_skip(text):
-            self._queue({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
+            self._queue(Record({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0))
 
-    def _queue(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
-        self._pending.append((metadata, payload, thread))
+    def _queue(self, record: Record) -> None:
+        self._pending.append(record)
         self.taken += 1
-        if payload is not None:
-            self._pending_size += len(payload)
+        self._pending_size += len(record.payload or "")
         if self._pending_size > _MAX_PENDING_BYTES:
             self._drain(wait=False)
 
@@ -213,9 +211,9 @@ class Recorder:
             for log in self._logs.values():
                 log.files.update(names)
             while self._pending:
-                metadata, payload, thread = self._pending.popleft()
+                record = self._pending.popleft()
                 for log in self._logs.values():
-                    log.add(Record(metadata, payload, thread))
+                    log.add(record)
         finally:
             self._lock.release()
 
@@ -312,9 +310,8 @@ class Recorder:
 
     def report(self, problem: str, error: BaseException, path: str = "") -> None:
         """Log a problem once per kind, with the path where it occurred first. Never raises."""
-        with contextlib.suppress(
-            Exception
-        ):  # a broken logging set-up is the user's: it must not end training
+        # A broken logging set-up is the user's: it must not end training.
+        with contextlib.suppress(Exception):
             kind = f"{problem}: {type(error).__name__}"
             if kind not in self._reported:
                 self._reported.add(kind)
