@@ -54,9 +54,10 @@ _Texts = dict[str, bytes]  # name of the artifact → text
 
 def add_autotune_choices(summary: pb.CompileSummary) -> None:
     """Fill in `config` of kernels that had a choice and have made it: torch does not record it."""
-    for _, kernel, tuners in _autotuners(summary.graphs, _lacks_config):
+    graphs = [graph for graph in summary.graphs if any(map(_lacks_config, graph.kernels))]
+    for _, kernel, tuners in _autotuners(graphs):
         configs = {_config_in_use(tuner) for tuner in tuners} - {""}
-        if len(configs) == 1:
+        if _lacks_config(kernel) and len(configs) == 1:
             kernel.config = configs.pop()
 
 
@@ -64,17 +65,14 @@ def _lacks_config(kernel: pb.GeneratedKernel) -> bool:
     return kernel.num_configs > 1 and not kernel.config
 
 
-def _autotuners(
-    graphs: Iterable[pb.Graph], is_wanted: Callable[[pb.GeneratedKernel], bool] = bool
-) -> Iterator[tuple[pb.Graph, pb.GeneratedKernel, list[Any]]]:
-    """Yield the autotuners of each wanted kernel with its graph, where torch keeps the generated code loaded."""
+def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, pb.GeneratedKernel, list[Any]]]:
+    """Yield the autotuners of each kernel with its graph, where torch keeps the generated code loaded."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     modules = {getattr(module, "__file__", ""): module for module in list(getattr(cache, "modules", ()))}
     for graph in graphs:
-        wanted = [kernel for kernel in graph.kernels if is_wanted(kernel)]
         variables = vars(modules[graph.output_code_file]) if graph.output_code_file in modules else {}
-        tuners = {name: value for name, value in variables.items() if wanted and _is_autotuner(value)}
-        for kernel in wanted:
+        tuners = {name: value for name, value in variables.items() if _is_autotuner(value)}
+        for kernel in graph.kernels:
             # The variable of a user's own kernel ends with a number that its name does not have.
             if found := [tuner for name, tuner in tuners.items() if launches(name, kernel.name)]:
                 yield graph, kernel, found
