@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from time import perf_counter_ns, time_ns
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
 from tb_torchcompile_plugin.writer.compiler_calls import MARK, hide_from_dynamo, in_place_of
@@ -64,6 +64,10 @@ class Reporter(Protocol):
         """Log a problem. Never raises."""
 
 
+# At an end of a step: whose it is, the records taken, and what else must not change meanwhile.
+_State: TypeAlias = tuple[Any, ...]
+
+
 class _Steps:
     """The last steps of one source, in ns, and the first ones."""
 
@@ -75,29 +79,29 @@ class _Steps:
         self.first = FirstSteps()
         self._began: tuple[int, int | None, _State] | None = None  # the current step: ns, Unix ns, state
 
-    def begin(self, ns: int, state: "_State") -> None:
+    def begin(self, ns: int, state: _State) -> None:
         """Begin a step. ns: of the performance counter."""
         self._began = ns, None if self.first.is_over else time_ns(), state
 
-    def end(self, ns: int, state: "_State", *, profiled: bool | None) -> None:
+    def end(self, ns: int, state: _State, profiled: bool | None) -> None:
         """End a step; note how long it took unless the state has changed. profiled: None where only a part was."""
         began, start_ns, before = self._began or (ns, None, None)
         self._began = None
         if not self.first.is_over:
-            self.first.note(start_ns, time_ns(), compiled=state.taken != (before.taken if before else 0))
+            self.first.note(start_ns, time_ns(), compiled=state[1] != (before[1] if before else 0))
         if state != before or profiled is None:
             return
         (self.profiled if profiled else self.unprofiled).append(ns - began)
         self.count += not profiled
 
 
-class _State(NamedTuple):
-    """The state at an end of a step."""
+class _OptimizerState(NamedTuple):
+    """The state at an end of a step of the optimizer."""
 
-    owner: weakref.ref[Any]  # the profiler or optimizer that steps
-    taken: int  # records
-    profiled: bool = False
-    profiler_steps: int = 0
+    optimizer: weakref.ref[Any]
+    taken: int
+    profiled: bool
+    profiler_steps: int
 
 
 class StepClock:
@@ -119,7 +123,7 @@ class StepClock:
         self._by_profiler, self._by_optimizer = _Steps("profiler.step"), _Steps("optimizer")
         self._profiler_steps = 0
         self._optimizer: weakref.ref[Any] | None = None  # the first of several that step
-        self._last_state: _State | None = None  # at the end of the optimizer's last step
+        self._last_state: _OptimizerState | None = None  # at the end of the optimizer's last step
         self._one_by_one = True  # whether the optimizer steps once for each step of the profiler
 
     @property
@@ -143,14 +147,14 @@ class StepClock:
         self._profiler_steps += 1
         action = prof.current_action._name_
         profiled = None if action == "WARMUP" else action in _RECORDING
-        self._by_profiler.end(now, _State(weakref.ref(prof), self.recorder.taken), profiled=profiled)
+        self._by_profiler.end(now, (weakref.ref(prof), self.recorder.taken), profiled)
         self._sampler.follow(prof, records=action == _RECORDING[0])
         self._has_recorded |= action in _RECORDING
 
     def returned(self, prof: Any) -> None:
         """Begin a step of the loop, as `prof.step()` is done."""
         self.started(prof)
-        self._by_profiler.begin(perf_counter_ns(), _State(weakref.ref(prof), self.recorder.taken))
+        self._by_profiler.begin(perf_counter_ns(), (weakref.ref(prof), self.recorder.taken))
 
     def started(self, prof: Any) -> None:
         """Note whether a profiler records from now on."""
@@ -174,10 +178,10 @@ class StepClock:
         if self._optimizer() is not optimizer:
             return
         now = perf_counter_ns()
-        state = _State(self._optimizer, self.recorder.taken, profiler_runs(), self._profiler_steps)
+        state = _OptimizerState(self._optimizer, self.recorder.taken, profiler_runs(), self._profiler_steps)
         last, self._last_state = self._last_state, state
         self._one_by_one &= last is None or _steps_alike(last, state)
-        self._by_optimizer.end(now, state, profiled=state.profiled)
+        self._by_optimizer.end(now, state, state.profiled)
         self._by_optimizer.begin(now, state)
 
     def put(self, summary: CompileSummary) -> None:
@@ -198,7 +202,7 @@ class StepClock:
             summary.steps.unused.CopyFrom(self.unused)
 
 
-def _steps_alike(last: _State, state: _State) -> bool:
+def _steps_alike(last: _OptimizerState, state: _OptimizerState) -> bool:
     """Return whether the profiler stepped once between two steps of the optimizer, if it steps at all.
 
     With accumulated gradients it steps more often; in a loop without profiler steps less.
