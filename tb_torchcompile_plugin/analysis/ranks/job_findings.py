@@ -21,8 +21,8 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
-from tb_torchcompile_plugin.analysis.ranks.job_rows import OutlierKind, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_worth_reporting
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages

@@ -7,21 +7,19 @@ once, and the slowest hides the others: each is predicted with those before it f
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_rows
 from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
-from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
 from tb_torchcompile_plugin.profile.columns import Floats, sums
 from tb_torchcompile_plugin.profile.intervals import us
@@ -39,7 +37,8 @@ _USUALLY = 2 / 3  # of the lateness at its collectives: ranks that are late at f
 _LATE_ENOUGH = 0.2  # of the lateness of the latest rank
 _TOGETHER = 0.5  # of the lateness of the latest of a group: who is late by less is not of the group
 _DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
-_MAX_RANKS = 64  # that a row lists
+
+OutlierKind = Literal["rank", "host", "link"]
 
 
 class Outlier(NamedTuple):
@@ -65,12 +64,10 @@ class Outlier(NamedTuple):
 class Description(NamedTuple):
     """An outlier in words."""
 
-    name: str
     words: str
     does: str  # a sentence about what its slowest rank does; "" where unknown
     where: list[str]
     next_step: str
-    longer_us: float  # per step, compared with its peers
     evidence: Evidence
 
 
@@ -123,7 +120,7 @@ def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):
-        hidden_share = job.of(hideable_share)
+        hidden_share = job.of(as_early.hideable_share)
         transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
         return _after(job, *(_replayed_ns(job, transfers=part) for part in transfers))
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
@@ -275,28 +272,6 @@ def _is_uniform(job: Job, outlier: Outlier) -> bool:
     return len(ranks) == 1 or not chain.shared_by(job, ranks)
 
 
-def outlier_rows(job: Job) -> list[OutlierRow]:
-    """Return the outliers of many ranks, large gain or not, most first; then ranks that compiled something else."""
-    if not is_many(job):
-        return []
-    rows = []
-    for outlier in job.of(outliers):
-        row, predicted = described(job, outlier), outlier.predicted
-        gain_us = predicted.gain_us if predicted else None
-        ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
-        shown = ranks[:_MAX_RANKS]
-        words = ". ".join(filter(None, (row.words, row.does)))
-        rows.append(OutlierRow(outlier.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
-    rows.sort(key=lambda row: -(row.gain_us or 0.0))
-    for different in job.of(compiled_differently):
-        ranks = [job.numbers[index] for index in different.rank_indices]
-        name = _hosts(chain.hosts_of(job, different.rank_indices))
-        name = name or f"rank{'s' if len(ranks) > 1 else ''} {formatting.listed_numbers(ranks)}"
-        words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
-        rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
-    return rows
-
-
 def described(job: Job, outlier: Outlier) -> Description:
     """Put an outlier into words."""
     if isinstance(outlier.what, SlowLink):
@@ -340,12 +315,10 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         next_step = compiled.guard.advice
     line = (main and main.where) or (compiled and compiled.where)
     return Description(
-        _name(job, what),
         words,
         f"{subject} {does}" if does else "",
         [*(what.hosts[:_MAX_HOSTS] or [_name(job, what)]), *([line] if line else [])],
         next_step,
-        longer_us,
         evidence,
     )
 
@@ -377,13 +350,11 @@ def _described_link(job: Job, link: SlowLink) -> Description:
         own, usual = (formatting.duration(us(ns)) for ns in times)
     speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
     return Description(
-        _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",
         link.hosts or [ranks],
         f"Look at what joins {hosts or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how "
         "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
-        link.excess_ns / 1000 / compared_steps(job),
         {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
     )
 

@@ -10,6 +10,7 @@ from many_ranks import Planted, course, digest_of
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
+from tb_torchcompile_plugin.analysis.ranks.outliers import outliers
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.chain import beyond, beyond_of
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
@@ -54,7 +55,7 @@ def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
 def test_nobody_is_blamed_where_nothing_was_planted() -> None:
     job = job_of(NOTHING)
     assert {row.rule for row in job.of(job_findings)} <= {"communication"}
-    assert job.of(job_report).outliers == []
+    assert job.of(outliers) == []
 
 
 @pytest.mark.parametrize(
@@ -69,16 +70,10 @@ def test_what_mending_one_brings_is_near_what_was_planted(planted: Planted, brin
 
 
 def test_of_several_each_is_priced_with_those_before_it_mended() -> None:
-    together = [row.gain_us for row in job_of(ALL).of(job_report).outliers if row.gain_us is not None]
+    together = [row.predicted.gain_us for row in job_of(ALL).of(outliers) if row.predicted]
     step_us = job_of(ALL).of(job_report).step_us
     assert len(together) == 3 and step_us
     assert sum(together) / step_us == pytest.approx(1 - gpu_step_ns(NOTHING) / gpu_step_ns(ALL), rel=0.3)
-
-
-def test_ranks_that_compiled_otherwise_are_a_row_and_no_finding() -> None:
-    (row,) = (row for row in job_of(ALL).of(job_report).outliers if row.kind == "compiled")
-    assert (row.name, row.count, row.gain_us) == ("node0005", 8, None)
-    assert "compiled forward" in row.words and "which the others did not" in row.words
 
 
 def test_what_is_told_is_bounded_and_says_what_is_left_out() -> None:
