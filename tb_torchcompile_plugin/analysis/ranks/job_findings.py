@@ -176,7 +176,7 @@ class RanksTakeTurns(JobCause):
 
     def detect_in_job(self, job: Job) -> Iterator[Finding]:
         indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
-        if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
+        if outliers.is_many(job) or job.of(outliers.outliers) or not indices:
             return
         predicted = outliers.if_early(job, indices)
         if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):

@@ -52,7 +52,7 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
             waits=pairs - len(tables["waits"]),
             collectives=len(np.unique(job.of(rows.collective_codes))) - len(tables["collectives"]),
             steps=sum(len(steps.step) for steps in job.of(job_steps) if steps) - len(tables["steps"]),
-            late=len(_late(job)) - len(tables["late"]),
+            late=len(job.of(rows.late_ranks)) - len(tables["late"]),
         ),
         **tables,
     )
@@ -68,7 +68,7 @@ def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
         "waits": rows.wait_rows(job, most.get("waits")),
         "collectives": [replace(row, ranks=row.ranks[: most.get("ranks")]) for row in collectives],
         "steps": rows.step_rows(job, None if whole else set(shown)),
-        "late": [replace(row, causes=row.causes[: most.get("causes")]) for row in _late(job)],
+        "late": [replace(row, causes=row.causes[: most.get("causes")]) for row in job.of(rows.late_ranks)],
     }
 
 
@@ -79,13 +79,6 @@ def _shown(job: Job) -> list[int]:
     ]
     latest = np.argsort(-job.of(blame).caused_by(len(job.digests)), kind="stable")[:_MAX_LATEST].tolist()
     return list(dict.fromkeys([*slowest[: _MAX_RANKS // 2], *latest, *range(_MAX_RANKS)]))[:_MAX_RANKS]
-
-
-def _late(job: Job) -> list[rows.LateRank]:
-    """Return why ranks are late, outliers first."""
-    slowest = [outlier.why for outlier in job.of(outliers) if outlier.why]
-    ranks = {row.rank for row in slowest}
-    return [*slowest, *(row for row in job.of(rows.late_ranks) if row.rank not in ranks)]
 
 
 def _headline(job: Job) -> str:

@@ -1,7 +1,7 @@
 """Which tables describe a job of several ranks: ranks, waits, collectives, steps, why ranks are late?"""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Literal, cast, get_args
 
 import msgspec
@@ -10,16 +10,15 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.errors import BadRequest, Notice
-from tb_torchcompile_plugin.job.chain import beyond, chain
+from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, late
+from tb_torchcompile_plugin.job.late import late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
 Measure = Literal[
@@ -267,14 +266,9 @@ def step_rows(job: Job, indices: Collection[int] | None = None) -> list[JobStep]
 
 
 def late_ranks(job: Job) -> list[LateRank]:
-    """Return the ranks that came last, most excess first."""
-    return late_rows(job, job.of(late))
-
-
-def late_rows(job: Job, lates: Iterable[Late]) -> list[LateRank]:
-    """Return why ranks came last at these collectives, rank by rank, most excess first."""
+    """Return why ranks came last, most excess first."""
     rows = []
-    for index, of_rank in grouped(lates, lambda late_: late_.rank_index).items():
+    for index, of_rank in job.of(late_by_rank).items():
         excess, usual = Counter[LateAttribution](), Counter[LateAttribution]()
         for late_ in of_rank:
             excess.update(late_.parts)
@@ -339,12 +333,16 @@ def _by_rank_and_step(job: Job, measure: str) -> list[dict[str, int]]:
 
 
 def _late_by_step(job: Job) -> list[dict[str, int]]:
-    """Return the excess of each rank by the step that launched the collective; none before the first step."""
-    held, excess = job.of(chain), job.of(beyond).ns
-    launch = job.of(calls).launch[held.row]
+    """Return what each rank did beyond its peers by the step that launched the collective, as far as it is known."""
+    calls_, excess = job.of(chain), job.of(own_excess)
+    launch = job.of(calls).launch[calls_.row]
     rows = []
     for index, digest in enumerate(job.digests):
-        windows, of_rank = digest.columns.windows, slice(int(held.first[index]), int(held.first[index + 1]))
+        windows, of_rank = (
+            digest.columns.windows,
+            slice(int(calls_.first[index]), int(calls_.first[index + 1])),
+        )
         step = np.searchsorted(windows.begin, launch[of_rank] - digest.base_ns, side="right") - 1
-        rows.append(dict(zip(windows.names, sums(step, excess[of_rank], len(windows.names)).tolist())))
+        total = sums(step, excess[of_rank], len(windows.names))
+        rows.append(dict(zip(windows.names[: digest.host_steps], total.tolist())))
     return rows

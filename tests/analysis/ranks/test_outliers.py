@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.outliers import outliers
 from tb_torchcompile_plugin.errors import BadRequest
-from tb_torchcompile_plugin.job.chain import beyond, beyond_of
+from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
@@ -96,7 +96,8 @@ def test_the_map_holds_every_rank_and_step() -> None:
     assert late.hosts[:9] == [*["node0000"] * 8, "node0001"]
     total = np.array([sum(values) for values in zip(*late.us)])
     assert total.argmax() == 37
-    assert total[37] * 1000 <= job.of(beyond_of)[37] <= (total[37] + 1) * 1000
+    excess = job.of(own_excess)[job.of(chain).rank_index == 37].sum()
+    assert total[37] * 1000 <= excess <= (total[37] + 1) * 1000
     by_rank = {(row.step, row.rank): row.exposed_wait_us for row in job.of(job_report, True).steps}
     for step, values in zip(waited.steps, waited.us):
         assert values == [round(by_rank[step, rank], 1) for rank in range(80)]
@@ -104,7 +105,7 @@ def test_the_map_holds_every_rank_and_step() -> None:
         job_map(job, "size")
 
 
-def test_nobody_is_beyond_the_peer_in_the_middle_by_less_than_nothing() -> None:
+def test_the_excess_of_a_rank_is_a_part_of_its_gaps() -> None:
     for planted in (NOTHING, ALL):
-        known = job_of(planted).of(beyond)
-        assert (known.ns >= 0).all() and (known.ns[known.peer] == 0).all()
+        excess = job_of(planted).of(own_excess)
+        assert (excess >= 0).all() and (excess <= np.maximum(job_of(planted).of(chain).gap, 0)).all()
