@@ -137,7 +137,6 @@ class LeftOut(msgspec.Struct, frozen=True):
     waits: int
     collectives: int
     steps: int
-    late: int
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -154,7 +153,6 @@ class JobReport(msgspec.Struct, frozen=True):
     unmatched: int  # calls that belong to no instance
     by_rank: list[RankRow]
     waits: list[WaitRow]
-    waits_left_out_us: float
     collectives: list[CollectiveRow]
     steps: list[JobStep]
     late: list[LateRank]

@@ -85,8 +85,7 @@ def test_what_is_told_is_bounded_and_says_what_is_left_out() -> None:
     assert len(report.steps) + report.left_out.steps == len(whole.steps)
     assert len(report.waits) + report.left_out.waits == len(whole.waits)
     assert len(report.collectives) + report.left_out.collectives == len(whole.collectives)
-    waited = sum(row.wait_us for row in report.waits) + report.waits_left_out_us
-    assert waited == pytest.approx(sum(row.wait_us for row in whole.waits))
+    assert report.waits == whole.waits[: len(report.waits)]
 
 
 def test_the_map_holds_every_rank_and_step() -> None:
