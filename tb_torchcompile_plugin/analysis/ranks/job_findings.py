@@ -19,8 +19,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.ranks import late as why_late
-from tb_torchcompile_plugin.analysis.ranks import outliers
+from tb_torchcompile_plugin.analysis.ranks import outliers, why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
-from tb_torchcompile_plugin.analysis.ranks import late as why_late
+from tb_torchcompile_plugin.analysis.ranks import why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink

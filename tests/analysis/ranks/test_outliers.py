@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
 NOTHING = Planted(rank=-1, host=-1, pair=-1, compiled=-1)
 ALL = Planted(rank=37, host=2, pair=3, compiled=5)
@@ -34,7 +35,7 @@ def job_of(planted: Planted, ranks: int = 80) -> Job:
 
 def gpu_step_ns(planted: Planted, ranks: int = 80) -> float:
     """How long a step of the job is on its GPUs."""
-    return max(float(one.mean_ns) for one in job_of(planted, ranks).of(job_steps) if one)
+    return max(float(mean_of_steps(one.span)) for one in job_of(planted, ranks).of(job_steps) if one)
 
 
 def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
