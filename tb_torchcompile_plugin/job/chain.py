@@ -225,7 +225,7 @@ class Slow(NamedTuple):
     rank_indices: list[int]  # indices of ranks, the slowest first
     hosts: list[
         str
-    ]  # whose ranks they are; [] where other ranks of these hosts are in time, or hosts are unknown
+    ]  # whose late ranks they are; [] where others of the host are in time, or hosts are unknown
     ns: int  # by how much the first one is slower, in all that was recorded
 
 
@@ -247,30 +247,23 @@ def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
 
     A host is slow where more than half of its ranks are, two at least, unless all hosts are: they then share no host.
     """
-    hosts, alone = _hosts(job), is_far.copy()
-    far = {host: indices[is_far[indices]] for host, indices in hosts.items()}
+    hosts = _hosts(job)
+    far = {host: [index for index in indices if is_far[index]] for host, indices in hosts.items()}
     far = {host: late for host, late in far.items() if len(late) > 1 and 2 * len(late) > len(hosts[host])}
-    slow_ranks: list[Slow] = []
-    for host, rank_indices in far.items() if len(far) < len(hosts) else ():
-        slow_ranks.append(_slow(rank_indices, [host], total))
-        alone[rank_indices] = False
-    slow_ranks += [_slow(np.array([rank_index]), [], total) for rank_index in np.flatnonzero(alone).tolist()]
-    return sorted(slow_ranks, key=lambda rank: -rank.ns)
+    groups = [(late, [host]) for host, late in far.items()] if len(far) < len(hosts) else []
+    of_hosts = {index for late, _ in groups for index in late}
+    groups += [([index], []) for index in np.flatnonzero(is_far).tolist() if index not in of_hosts]
+    rows = [
+        Slow(sorted(late, key=lambda index: -total[index]), names, int(total[late].max()))
+        for late, names in groups
+    ]
+    return sorted(rows, key=lambda row: -row.ns)
 
 
-def _slow(rank_indices: Int64s, hosts: list[str], total: Int64s) -> Slow:
-    rank_indices = rank_indices[np.argsort(-total[rank_indices], kind="stable")]
-    return Slow(rank_indices.tolist(), hosts, int(total[rank_indices[0]]))
-
-
-def _hosts(job: Job) -> dict[str, Int64s]:
+def _hosts(job: Job) -> dict[str, list[int]]:
     """Return the ranks of each host by index; {} unless all ranks tell theirs."""
-    names = [digest.host for digest in job.digests if digest.host is not None]
-    if len(names) < len(job.digests):
-        return {}
-    hosts, code = np.unique(np.array(names), return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    return dict(zip(hosts.tolist(), np.split(order, np.searchsorted(code[order], np.arange(1, len(hosts))))))
+    hosts = grouped(range(len(job.digests)), lambda index: job.digests[index].host or "")
+    return {} if "" in hosts else hosts
 
 
 def shared_by(job: Job, rank_indices: Sequence[int]) -> str:
