@@ -137,7 +137,7 @@ def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
 @pytest.fixture
 def many(logdir: Path) -> Iterator[None]:
     """The run `many`: 72 ranks by their digests alone."""
-    many_ranks.write_job(logdir / "many", 72, many_ranks.Planted(rank=37, host=2, pair=3, compiled=5))
+    many_ranks.write_job(logdir / "many", 72, many_ranks.Planted(rank=37, host=2, pair=3))
     yield
     shutil.rmtree(logdir / "many")
 

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
 
-PLANTED = many_ranks.Planted(rank=37, host=2, pair=3, compiled=5)
+PLANTED = many_ranks.Planted(rank=37, host=2, pair=3)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
+from tb_torchcompile_plugin.job.digest.rank_calls import collective_labels
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
@@ -18,7 +19,6 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.collectives import collective
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
@@ -72,11 +72,8 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     position = columns.indices_in(matched, index)
     transfer, unknown = columns.values_at(transfer, position), columns.values_at(unknown, position)
-    # The innermost label of a collective around the launch, -1 without one.
-    is_label = columns.mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = first_ancestor(trace.parent, trace.launch_of()[index], is_label)
-    name = np.where(label >= 0, trace.name[label], trace.name[index])
-    keys, group = columns.distinct(trace.device[index], name, _sizes(trace, label))
+    label = collective_labels(trace, index)
+    keys, group = columns.distinct(trace.device[index], trace.name[label], _sizes(trace, label))
     rows = []
     for number, (device, code, size) in enumerate(keys.T.tolist()):
         members = np.flatnonzero(group == number)
