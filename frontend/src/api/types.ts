@@ -257,16 +257,6 @@ export interface CollectiveRow {
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
-  wait_min_us: number;
-  wait_min_rank: number;
-  wait_median_us: number;
-  wait_max_us: number;
-  wait_max_rank: number;
-  transfer_min_us: number;
-  transfer_min_rank: number;
-  transfer_median_us: number;
-  transfer_max_us: number;
-  transfer_max_rank: number;
 }
 
 export interface Collectives {
@@ -938,14 +928,6 @@ export interface GpuPart {
   idle_us: number;
 }
 
-export interface GpuPieces {
-  start_ns: number[];
-  dur_ns: number[];
-  busy: number[];
-  name: number[];
-  category: Category[];
-}
-
 export interface GpuUtilization {
   verdict: Verdict | null;
   mean: DeviceInStep | null;
@@ -1175,14 +1157,6 @@ export interface HostPart {
   time_us: number;
 }
 
-export interface HostPieces {
-  start_ns: number[];
-  dur_ns: number[];
-  busy: number[];
-  name: number[];
-  cause: HostCause[];
-}
-
 export interface HostTime {
   name: string;
   time_us: number;
@@ -1250,17 +1224,12 @@ export interface JobReport {
   unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
-  waits_left_out_us: number;
   collectives: CollectiveRow[];
   steps: JobStep[];
   late: LateRank[];
-  overlap_us: number | null;
-  overlap_headline: string | null;
-  overlap: OverlapRow[];
   findings: Finding[];
   warnings: Notice[];
   traced: boolean;
-  outliers: OutlierRow[];
   map: JobMap;
   left_out: LeftOut;
 }
@@ -1311,12 +1280,6 @@ export interface JoinedCollective {
   group: string;
   dtype: string;
   message_bytes: number | null;
-  matched: boolean;
-  start_us: number;
-  wait_us: number | null;
-  unknown_us: number | null;
-  transfer_us: number | null;
-  last_rank: number | null;
   calls: JoinedCall[];
 }
 
@@ -1441,6 +1404,14 @@ export interface Lane {
 
 export type LaneKind =
   'breaks' | 'counter' | 'gaps' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+
+export interface LanePieces {
+  start_ns: number[];
+  dur_ns: number[];
+  busy: number[];
+  name: number[];
+  kind: PieceKind[];
+}
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
@@ -1572,8 +1543,6 @@ export interface LeftOut {
   waits: number;
   collectives: number;
   steps: number;
-  late: number;
-  outliers: number;
 }
 
 export type Level = 'complete' | 'insufficient' | 'partial';
@@ -1812,30 +1781,6 @@ export interface OtherArtifacts {
 
 export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 
-export type OutlierKind = 'compiled' | 'host' | 'link' | 'rank';
-
-export interface OutlierRow {
-  kind: OutlierKind;
-  name: string;
-  ranks: number[];
-  count: number;
-  words: string;
-  longer_us: number | null;
-  gain_us: number | null;
-}
-
-export interface OverlapRow {
-  name: string;
-  compile_id: string | null;
-  grid: string | null;
-  beside: number;
-  known: number;
-  alone_us: number | null;
-  beside_us: number;
-  wait_percent: number;
-  loss_us: number | null;
-}
-
 export interface Overview {
   headline: string;
   step: string;
@@ -1926,6 +1871,48 @@ export interface Picture {
   host: HostPart[];
   gpus: GpuPart[];
 }
+
+export type PieceKind =
+  | 'allocation'
+  | 'aten'
+  | 'attention'
+  | 'autotuning'
+  | 'communication'
+  | 'compile'
+  | 'convolution'
+  | 'cpp'
+  | 'data_loading'
+  | 'garbage'
+  | 'gemm'
+  | 'gpu_clock'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memcpy'
+  | 'memory_copy'
+  | 'memset'
+  | 'module_load'
+  | 'normalization'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'other'
+  | 'python'
+  | 'query'
+  | 'synchronise'
+  | 'triton_foreach'
+  | 'triton_other'
+  | 'triton_persistent_reduction'
+  | 'triton_pointwise'
+  | 'triton_reduction'
+  | 'triton_split_scan'
+  | 'triton_template'
+  | 'triton_user'
+  | 'waiting'
+  | 'wrappers';
 
 export type Precision = 'bf16' | 'fp32' | 'tf32';
 
@@ -2080,12 +2067,10 @@ export interface RankLanes {
   own_ns: number;
   late: boolean;
   wait_us: number;
-  late_us: number;
   host_step_ns: number[] | null;
   gpu_step_ns: number[] | null;
-  host: HostPieces;
-  gpu: GpuPieces;
-  rest: GpuPieces;
+  host: LanePieces;
+  gpu: LanePieces;
 }
 
 export interface RankRow {
@@ -2516,7 +2501,6 @@ export interface StepSideBySide {
   from_ns: number;
   to_ns: number;
   ranks: RankLanes[];
-  left_out: number[];
   collectives: JoinedCollective[];
   names: string[];
   notes: string[];

@@ -19,10 +19,9 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.ranks import late as why_late
-from tb_torchcompile_plugin.analysis.ranks import outliers
-from tb_torchcompile_plugin.analysis.ranks.job_rows import OutlierKind, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_worth_reporting
+from tb_torchcompile_plugin.analysis.ranks import outliers, why_late
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
@@ -176,7 +175,7 @@ class RanksTakeTurns(JobCause):
 
     def detect_in_job(self, job: Job) -> Iterator[Finding]:
         indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
-        if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
+        if outliers.is_many(job) or job.of(outliers.outliers) or not indices:
             return
         predicted = outliers.if_early(job, indices)
         if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
