@@ -6,6 +6,7 @@ changes the model of the step (fix.py), and is a finding where the replayed step
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
@@ -81,10 +82,15 @@ class Cause:
         """Return a finding of this cause that the fix `by` would remove.
 
         Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
-        profiled time that it would save. Evidence that is unknown is left out.
+        profiled time that it would save. Evidence that is unknown is left out, and so are lines. Without a `code` it is
+        what the next step has in backquotes.
         """
         predicted = details.get("predicted", by.predicted if by else None)
         share = context.share(details.get("saves_us")) if context else None
+        if "code" not in details:
+            next_step, code = split_code(next_step)
+            details["code"] = code if details.get("advised", True) else None
+        details["where"] = list(filter(None, details.get("where", ())))
         finding = Finding(
             rule=self.id,
             severity=severity or severity_of(predicted.gain_percent if predicted else share),
@@ -110,9 +116,8 @@ class Words(NamedTuple):
     """
 
     title: str  # the sentence before the numbers
-    next_step: str  # what to write instead
+    next_step: str  # what to write instead; what can be pasted is in backquotes
     fixed: str = "without that"  # before the predicted time
-    code: str | None = None  # the part of the next step that can be pasted
 
 
 class PricedCause(Cause):
@@ -166,8 +171,7 @@ class PricedCause(Cause):
             },
             saves_us=gain * context.step_count,
             by=row,
-            where=[line] if line else [],
-            code=words.code,
+            where=[line],
             role="specific" if row.predicted.gain_percent < self.blocking_percent else self.role,
         )
 
@@ -191,6 +195,11 @@ class PricedCause(Cause):
             **unit._asdict(),
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))
+
+
+def split_code(next_step: str) -> tuple[str, str | None]:
+    """Return a next step without its backquotes, and the code that was in them, a line for each part."""
+    return next_step.replace("`", ""), "\n".join(re.findall("`([^`]*)`", next_step)) or None
 
 
 def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:

@@ -97,7 +97,6 @@ class SmallCollectives(PricedCause):
         )
         fewer = fix.with_durations(work, (queue.dur[work] * left).astype(np.int64))
         yield fix.Fix(
-            kind=self.kind,
             subject=(trace.names[trace.name[calls[0]]], "", 0),
             change=fix.in_sequence(on_host, fewer),
             times=len(calls) / lane.steps,
@@ -139,10 +138,9 @@ class SlowBackend(Cause):
             yield self.finding(
                 context,
                 f"{size} ranks with GPUs communicate through {backend}, by way of the host",
-                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+                'Use the GPUs\' own: `torch.distributed.init_process_group("nccl")`',
                 {"ranks": size},
                 severity="warning",
-                code='torch.distributed.init_process_group("nccl")',
             )
 
 

@@ -45,10 +45,9 @@ class Recompiles(HostTimeCause):
         "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
     )
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+    def fix_of(self, culprit: Attribution) -> str | None:
         """Include autotuning: a step that does not compile tunes nothing either."""
-        causes = ("compile", "autotuning")
-        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause in causes]}
+        return self.kind if culprit.cause in ("compile", "autotuning") else None
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         inside = [row for row in context.recompilations if context.compiling_us([row])]
@@ -79,7 +78,7 @@ class Recompiles(HostTimeCause):
             saves_us=us,
             by=context.best("compile"),
             row=f"recompiles:{key.compile_id},{key.epoch}",
-            where=[where] if where else [],
+            where=[where],
             code=sizes.code if sizes else None,
         )
 
@@ -105,11 +104,10 @@ class CompileInSteps(Cause):
             context,
             f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)}, "
             f"{percent(share)} of the profiled time",
-            "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
+            "Run the model a few times before the profiled steps: `schedule(wait=1, warmup=3, active=3)`",
             {"compile_us": us, "share_percent": share},
             saves_us=us,
             by=None if again else context.best("compile"),
-            code="schedule(wait=1, warmup=3, active=3)",
         )
 
 
@@ -200,7 +198,7 @@ class DynamicShapes(Cause):
                 "sizes": len({row.size for row in report.sizes}),
             },
             severity="info",
-            where=[line for line in lines if line],
+            where=list(lines),
             code=advice.code,
         )
 

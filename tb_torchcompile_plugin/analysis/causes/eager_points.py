@@ -30,7 +30,7 @@ _FEW_MOVES = 4  # copies and fills between two kernels
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
 
 
-def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterator[fix.Fix]:
+def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]:
     """Yield the launches at these points compiled: a graph for each run.
 
     Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
@@ -42,7 +42,6 @@ def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterat
         return
     fusible = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_on_device)
     yield fix.Fix(
-        kind,
         int(points.sum()) / profile.of(launch_sequence).steps,
         fix.as_one_graph(profile, points, fusible, as_before=True),
         _only_on_gpu(fix.as_one_graph(profile, points, fusible, _UNFUSED, as_before=True)),

@@ -41,13 +41,13 @@ Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, li
 class Fix:
     """One possible fix."""
 
-    kind: str  # of its cause
     times: float  # per step
     change: Change
     conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
     optimistic: Change | None = None  # takes out more
     _: KW_ONLY
     subject: Subject = ("", "", 0)
+    kind: str = ""  # of its cause: the registry sets it
     id: str = ""  # its kind where it has none of its own
 
 

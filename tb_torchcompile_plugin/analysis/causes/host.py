@@ -74,10 +74,9 @@ _FREED = Words(
 )
 _TO_HOST = Words(
     "Copies from the GPU, to memory that is not pinned, block the host{place}",
-    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
-    "non_blocking=True), and synchronise before it is read; or copy what is needed only",
+    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by `pinned.copy_(tensor, "
+    "non_blocking=True)`, and synchronise before it is read; or copy what is needed only",
     "with pinned memory",
-    code="pinned.copy_(tensor, non_blocking=True)",
 )
 
 
@@ -86,20 +85,22 @@ class HostTimeCause(PricedCause):
 
     usual_ns: ClassVar[int] = 0  # of a call, which stays
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Return the indices of its culprits by the id of the fix that takes them out."""
-        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause == self.kind]}
+    def fix_of(self, culprit: Attribution) -> str | None:
+        """Return the id of the fix that takes out what a culprit does; None where that is of another cause."""
+        return self.kind if culprit.cause == self.kind else None
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
         kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
         # Calls that take long are points, too.
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
-        by_culprit = profile.of(_segments_by_culprit)
-        for fix_id, codes in self.groups(blamed.culprits).items():
-            codes = [code for code in codes if not is_profiler_function(blamed.culprits[code].name)]
-            selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_culprit[code] for code in codes)]))
-            yield from self.without(profile, fix_id, selected, calls)
+        groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
+        for code, culprit in enumerate(blamed.culprits):
+            fix_id = self.fix_of(culprit)
+            if fix_id and not is_profiler_function(culprit.name):
+                groups.setdefault(fix_id, []).append(code)
+        for fix_id, codes in groups.items():
+            yield from self.without(profile, fix_id, np.flatnonzero(np.isin(blamed.code, codes)), calls)
 
     def without(self, profile: Profile, fix_id: str, selected: Int64s, calls: fix.Bools) -> Iterator[fix.Fix]:
         """Yield the selected segments and these calls without their host time."""
@@ -115,7 +116,6 @@ class HostTimeCause(PricedCause):
         whole = self.whole_calls(profile, selected[ns > 0])
         yield fix.Fix(
             id=fix_id,
-            kind=self.kind,
             subject=self.subject(profile, selected, ns, calls),
             change=fix.in_sequence(change, whole) if whole else change,
             times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
@@ -142,8 +142,7 @@ class Garbage(HostTimeCause):
     panel = "step_breakdown"
     words = Words(
         "Garbage is collected{place}",
-        "Collect seldom: gc.freeze() after start-up, gc.disable(), and gc.collect() every few hundred steps",
-        code="gc.freeze()\ngc.disable()",
+        "Collect seldom: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
     )
 
 
@@ -154,8 +153,7 @@ class DataLoading(HostTimeCause):
     panel = "step_breakdown"
     words = Words(
         "The loop waits for the next batch{place}",
-        "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
-        code="DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+        "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
     )
 
 
@@ -173,13 +171,8 @@ class Python(HostTimeCause):
         "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
     )
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Group by the user's line."""
-        by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, culprit in enumerate(culprits):
-            if _is_of_line(culprit):
-                by_line[culprit.file, culprit.line].append(index)
-        return {f"python:{file}:{line}": indices for (file, line), indices in sorted(by_line.items())}
+    def fix_of(self, culprit: Attribution) -> str | None:
+        return f"python:{culprit.file}:{culprit.line}" if _is_of_line(culprit) else None
 
     def words_of(self, row: WhatIf) -> Words:
         """Return the words for the library that takes most of a line's time."""
@@ -200,16 +193,12 @@ class HostTimeByNameCause(HostTimeCause):
 
     usual_ns = thresholds.USUAL_CALL_NS
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Group by name; an operator and its backward have the same cause."""
-        by_name: dict[str, list[int]] = defaultdict(list)
-        for index, culprit in enumerate(culprits):
-            if culprit.cause != self.kind or _is_of_line(culprit) or is_backward_call(culprit.name):
-                continue
-            name = without_direction(culprit.name)
-            line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
-            by_name[f"{self.kind}:{name or 'nothing recorded'}{line}"].append(index)
-        return by_name
+    def fix_of(self, culprit: Attribution) -> str | None:
+        if culprit.cause != self.kind or _is_of_line(culprit) or is_backward_call(culprit.name):
+            return None
+        name = without_direction(culprit.name)  # an operator and its backward are one matter
+        line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
+        return f"{self.kind}:{name or 'nothing recorded'}{line}"
 
 
 class Library(HostTimeByNameCause):
@@ -267,8 +256,7 @@ class Guards(HostTimeCause):
     words = Words(
         "Guards are checked {often} {each}{place}",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
-        "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
-        code="torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
+        "`torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})`",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -355,7 +343,6 @@ class Synchronise(PricedCause):
             loops = _in_loops(profile, points)
             yield fix.Fix(
                 id=f"synchronise:{called}:{file}:{line}",
-                kind=self.kind,
                 subject=(called, file, line),
                 change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
                 times=int(points.sum()) / lane.steps,
@@ -371,9 +358,8 @@ class Copies(PricedCause):
     words = Words(
         "Copies to the GPU, from memory that is not pinned, block the host{place}",
         "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
-        "tensor.to(device, non_blocking=True)",
+        "`tensor.to(device, non_blocking=True)`",
         "with pinned memory",
-        code="tensor.to(device, non_blocking=True)",
     )
 
     def words_of(self, row: WhatIf) -> Words:
@@ -398,7 +384,6 @@ class Copies(PricedCause):
             name = trace.names[trace.name[queue.row[largest[0]]]]
             yield fix.Fix(
                 id=f"copies:{direction}",
-                kind=self.kind,
                 subject=(name, *location_of(profile, int(user[0]))),
                 change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
                 times=len(work) / lane.steps,
@@ -480,13 +465,6 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
         fix.without_waiting(points),
         fix.with_call_time(points, 0),
     )
-
-
-def _segments_by_culprit(profile: Profile) -> list[Int64s]:
-    """Return the host segments of each culprit."""
-    blamed = profile.of(culprits)
-    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
-    return np.split(columns.order_of(blamed.code), np.cumsum(counts)[:-1])
 
 
 def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:

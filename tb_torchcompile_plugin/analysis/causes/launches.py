@@ -73,9 +73,8 @@ _AGAINST_SKIPS = {
 }
 _OF_CHANGING_SIZES = Words(
     "Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
-    'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
+    'Pad or bucket the sizes first; then `torch.compile(model, mode="reduce-overhead", dynamic=False)`',
     "with CUDA graphs",
-    code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
 )
 
 
@@ -92,9 +91,8 @@ class LaunchBound(PricedCause):
     role = "generic"
     words = Words(
         "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
-        'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+        'Launch each as one: `torch.compile(model, mode="reduce-overhead")`',
         "with CUDA graphs",
-        code='torch.compile(model, mode="reduce-overhead")',
     )
 
     def words_of(self, row: WhatIf) -> Words:
@@ -128,7 +126,7 @@ class LaunchBound(PricedCause):
         if profile.of(requested_graphs) or profile.of(launch_calls).replay.any():
             return
         for fix_id, is_changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
-            yield from _launched_as_one(profile, self.kind, fix_id, profile.of(fix.graph_times, is_changing))
+            yield from _launched_as_one(profile, fix_id, profile.of(fix.graph_times, is_changing))
 
 
 class GraphCapture(HostTimeCause):
@@ -153,7 +151,7 @@ class GraphCapture(HostTimeCause):
         if profile.of(requested_graphs):
             is_used = profile.of(launch_calls).replay.any()
             times = profile.of(not_replayed) if is_used else profile.of(fix.graph_times)
-            yield from _launched_as_one(profile, self.kind, "cuda_graphs", times)
+            yield from _launched_as_one(profile, "cuda_graphs", times)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         by = context.best("graph_capture")
@@ -228,10 +226,9 @@ class CudaGraphsSkipped(Cause):
             yield self.finding(
                 context,
                 f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
-                "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+                "Run with `TORCH_LOGS=cudagraphs` to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": unexplained},
                 severity="warning",
-                code="TORCH_LOGS=cudagraphs",
                 by=by or (context.best("cuda_graphs") if context else None),
             )
 
@@ -288,10 +285,9 @@ class CudaGraphsOldDriver(Cause):
             context,
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
-            "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
+            "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",
             {"replays": int(context.profile.of(launch_calls).replay.sum())},
             severity="critical",
-            code="torch.profiler._utils._init_for_cuda_graphs()",
         )
 
 
@@ -305,15 +301,12 @@ class RecurrentCells(PricedCause):
     panel = "operators"
     words = Words(
         "A recurrent network is called cell by cell, {often} {each}{place}",
-        "Where no input is made of the output before it, give it the whole sequence at once: torch.nn.LSTM, GRU or RNN "
-        "in place of a loop over cells, and what reads each state behind it on all of them",
+        "Where no input is made of the output before it, give it the whole sequence at once: `torch.nn.LSTM`, GRU or "
+        "RNN in place of a loop over cells, and what reads each state behind it on all of them",
         "with the whole sequence at once",
-        code="torch.nn.LSTM",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not any(map(is_cell, profile.trace.names)):
-            return
         trace, lane = profile.trace, profile.of(launch_sequence)
         cells = columns.host_slices(trace, is_cell)
         loops = [loop for _, rows in columns.by_track(trace, cells) for loop in _loops_of(profile, rows)]
@@ -330,7 +323,6 @@ class RecurrentCells(PricedCause):
         is_aten = columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
         yield fix.Fix(
-            kind=self.kind,
             subject=("", *most_called_at(profile, forward)),
             change=change,
             # The model holds only the first of very many steps.
@@ -369,7 +361,6 @@ class RepeatedOperators(PricedCause):
         times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[operators[loops.last]])
         inside = operators[ranges(loops.first, loops.last - loops.first)[1]]
         yield fix.Fix(
-            kind=self.kind,
             subject=(
                 _named(trace, operators[loops.first[0] : loops.second[0]]),
                 *most_called_at(profile, inside),
@@ -415,7 +406,7 @@ def _symbols(changing: dict[str, list[str]]) -> list[str]:
     return sorted({symbol for symbols in changing.values() for symbol in symbols})
 
 
-def _launched_as_one(profile: Profile, kind: str, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
+def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
     """Yield the graphs of these times launched as one each; what the host does outside of them stays."""
     lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
     inside, first = fix.points_inside(profile, times)
@@ -434,7 +425,6 @@ def _launched_as_one(profile: Profile, kind: str, fix_id: str, times: fix.Times)
     )
     yield fix.Fix(
         id=fix_id,
-        kind=kind,
         change=change,
         times=int(first.sum()) / lane.steps,
         conservative=conservative,

@@ -33,10 +33,9 @@ class NamesDisabled(Cause):
         yield self.finding(
             context,
             f"Kernels without names of their own take {percent(share)} of the GPU time",
-            "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
+            "Let inductor name its kernels: `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1` (the default since torch 2.6)",
             {"launches": len(rows), "gpu_share_percent": share},
             severity="warning",
-            code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
         )
 
 
@@ -55,11 +54,10 @@ class UnnamedCpuKernels(Cause):
         yield self.finding(
             context,
             f"Compiled code takes {percent(share)} of a step, and its kernels are not named",
-            "Set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling, and record again: each generated "
+            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again: each generated "
             "kernel is then an event",
             {"share_percent": share},
             severity="info",
-            code="TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",
         )
 
 
@@ -89,19 +87,17 @@ class EmptyProfile(Cause):
             yield self.finding(
                 context,
                 "The trace holds 0 GPU events, though there is a GPU",
-                "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
+                "Record them: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`; and run something on it",
                 {"gpu_events": 0, "events": trace.events},
                 severity="warning",
-                code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )
         elif 0 < context.steps < thresholds.steps_least:
             yield self.finding(
                 context,
                 f"Only {plural(context.steps, 'step')} was profiled: whether it is typical is unknown",
-                "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
+                "Profile a few steps: `schedule(wait=1, warmup=3, active=3)`",
                 {"steps": context.steps},
                 severity="info",
-                code="schedule(wait=1, warmup=3, active=3)",
             )
 
 

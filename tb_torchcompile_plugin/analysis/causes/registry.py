@@ -47,10 +47,12 @@ def fixes(profile: Profile) -> list[Fix]:
     if len(profile.of(launch_sequence)) < 2:
         return []
     counts, rows = Counter[str](), []
-    for fix in (fix for cause in PRICED.values() for fix in cause.fixes(profile)):
-        name = " ".join((fix.id or fix.kind).split())
-        counts[name] += 1
-        rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
+    for kind, cause in PRICED.items():
+        for fix in cause.fixes(profile):
+            name = " ".join((fix.id or kind).split())
+            counts[name] += 1
+            number = f"#{counts[name]}" if counts[name] > 1 else ""
+            rows.append(replace(fix, kind=kind, id=f"{name}{number}"))
     return rows
 
 

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.cause import split_code
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
@@ -19,6 +20,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel, Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
+    TimeUnit,
     how_steps_were_found,
     modeled_steps,
     step_picture,
@@ -101,21 +103,24 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
         if kept and now
         else None,
         combined=combined,
-        fixes=[
-            FixRow(
-                **msgspec.structs.asdict(row),
-                sentence=words.title,
-                next_step=words.next_step,
-                code=words.code,
-                panel=PRICED[row.kind].panel,
-                note="With the other chosen fixes it gains nothing more." if row.id in needless else "",
-            )
-            for row, words in zip(shown, [words_of(row, of) for row in shown])
-        ],
+        fixes=[_in_words(row, of, is_needless=row.id in needless) for row in shown],
         left_out=len(rows) - len(shown),
         picked=chosen_ids,
         needless=needless,
         unknown=[fix_id for fix_id in ids if fix_id not in offered_ids],
+    )
+
+
+def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
+    words = words_of(row, unit)
+    next_step, code = split_code(words.next_step)
+    return FixRow(
+        **msgspec.structs.asdict(row),
+        sentence=words.title,
+        next_step=next_step,
+        code=code,
+        panel=PRICED[row.kind].panel,
+        note="With the other chosen fixes it gains nothing more." if is_needless else "",
     )
 
 

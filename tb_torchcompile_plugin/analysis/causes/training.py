@@ -72,8 +72,7 @@ class AnomalyMode(PricedCause):
     varies = True
     words = Words(
         "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
-        "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
-        code="torch.autograd.set_detect_anomaly(False)",
+        "Switch it off where no error is looked for: `torch.autograd.set_detect_anomaly(False)`",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -88,7 +87,6 @@ class AnomalyMode(PricedCause):
         seen = fix.without_work(profile, fix.slice_times(profile, np.union1d(checks, stacks)))
         likely, most = (fix.in_sequence(seen, fix.without_host_time(ns)) for ns in _around_forwards(profile))
         yield fix.Fix(
-            kind=self.kind,
             subject=(operators.NAN_CHECKS[0], "", 0),
             change=seen if len(stacks) else likely,
             times=compares / steps,
@@ -104,8 +102,7 @@ class RepeatedBackward(PricedCause):
     panel = "compiled_regions"
     words = Words(
         "Autograd goes back through the same compiled graph {often} more than it ran forward",
-        "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
-        code="sum(losses).backward()",
+        "Add the losses up and call backward once: `sum(losses).backward()`, without retain_graph",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -124,7 +121,7 @@ class RepeatedBackward(PricedCause):
         if repeated:
             needless = fix.slice_times(profile, np.array(sorted(repeated), np.int64))
             number = len(repeated) / profile.of(launch_sequence).steps
-            yield fix.Fix(self.kind, number, fix.without_work(profile, needless))
+            yield fix.Fix(number, fix.without_work(profile, needless))
 
 
 class RecomputedForward(PricedCause):
@@ -140,10 +137,9 @@ class RecomputedForward(PricedCause):
     limits = ("memory_percent",)
     words = Words(
         "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
-        "Keep it where memory allows: no checkpoint around the layers (model.gradient_checkpointing_disable() in "
+        "Keep it where memory allows: no checkpoint around the layers (`model.gradient_checkpointing_disable()` in "
         "transformers), or around a few of them only",
         "where memory allows, without them",
-        code="model.gradient_checkpointing_disable()",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -177,7 +173,6 @@ class RecomputedForward(PricedCause):
         lines = (data.of(checkpoint_lines, part.compile_id) for part in compiled) if data else ()
         frame = next(chain.from_iterable(lines), None)
         yield fix.Fix(
-            self.kind,
             int(first.sum()) / profile.of(launch_sequence).steps,
             *(fix.without_work(profile, when) for when in times),
             subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
@@ -197,9 +192,8 @@ class ZeroedGradients(PricedCause):
     blocking_percent = 10.0  # chosen by eye, as below
     words = Words(
         "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
-        "Give them back: optimizer.zero_grad(set_to_none=True), which is the default. Gradients that stay keep CUDA "
+        "Give them back: `optimizer.zero_grad(set_to_none=True)`, which is the default. Gradients that stay keep CUDA "
         "graphs from being used, too: torch refuses to write over what an earlier run gave",
-        code="optimizer.zero_grad(set_to_none=True)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -213,7 +207,6 @@ class ZeroedGradients(PricedCause):
         zeroed = fix.without_work(profile, zeroing)
         added = fix.without_work(profile, fix.slice_times(profile, additions))
         yield fix.Fix(
-            kind=self.kind,
             subject=("zero_grad", "", 0),
             # All micro-batches but the first have to add to the gradients.
             change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
@@ -263,7 +256,6 @@ class Batch(PricedCause):
             for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
         )
         yield fix.Fix(
-            self.kind,
             count,
             *(fix.in_sequence(gone, fix.with_durations(work, ns)) for ns in longer),
             subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
@@ -279,10 +271,9 @@ class ReducedOnce(PricedCause):
     blocking_percent = 10.0
     words = Words(
         "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
-        "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
+        "Reduce them in the last one: `with ddp.no_sync():` for all micro-batches before, or "
         "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
         "reduced once",
-        code="with ddp.no_sync():",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -304,7 +295,7 @@ class ReducedOnce(PricedCause):
                 fix.with_call_time(fix.points_inside(profile, times)[0] & early, 0),
                 fix.with_durations(work, 0),
             )
-            yield fix.Fix(self.kind, len(steps[0]) - 1, change, subject=(name, "", 0))
+            yield fix.Fix(len(steps[0]) - 1, change, subject=(name, "", 0))
 
 
 class FusedOptimizer(PricedCause):
@@ -314,9 +305,8 @@ class FusedOptimizer(PricedCause):
     panel = "operators"
     words = Words(
         "The optimizer launches {times} kernel{s} {each}",
-        "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+        "Let it launch a few: `torch.optim.AdamW(..., fused=True)`, or torch.compile(optimizer.step)",
         "fused,",
-        code="torch.optim.AdamW(..., fused=True)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -341,7 +331,7 @@ class FusedOptimizer(PricedCause):
             for passes in (_FUSED_PASSES, 1.0)
         )
         name = trace.names[trace.name[optimizer_steps(trace)[0]]]
-        yield fix.Fix(self.kind, launches / lane.steps, *changes, subject=(name, "", 0))
+        yield fix.Fix(launches / lane.steps, *changes, subject=(name, "", 0))
 
 
 class DenseEmbeddingGradient(PricedCause):
@@ -355,12 +345,11 @@ class DenseEmbeddingGradient(PricedCause):
     words = Words(
         "The gradient{s} of {embeddings} {are} dense, though a step looks up at most {name}, so that filling and the "
         "optimizer go over all of them",
-        "Let the gradient be sparse, torch.nn.Embedding(..., sparse=True), and give the weight an optimizer of its own "
-        "that takes that: torch.optim.SparseAdam(embedding.parameters()), Adagrad, or SGD without momentum. SparseAdam "
-        "updates only the rows that were looked up: momentum moves no others, and there is no weight decay. "
+        "Let the gradient be sparse, `torch.nn.Embedding(..., sparse=True)`, and give the weight an optimizer of its "
+        "own that takes that: `torch.optim.SparseAdam(embedding.parameters())`, Adagrad, or SGD without momentum. "
+        "SparseAdam updates only the rows that were looked up: momentum moves no others, and there is no weight decay. "
         "clip_grad_norm_ takes no sparse gradients",
         "with sparse gradients",
-        code="torch.nn.Embedding(..., sparse=True)\ntorch.optim.SparseAdam(embedding.parameters())",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -378,7 +367,6 @@ class DenseEmbeddingGradient(PricedCause):
         looked_up = sum(row.of.looked_up for row in rows)
         total = sum(row.of.tables * row.of.shape[0] for row in rows)
         yield fix.Fix(
-            self.kind,
             sum(row.of.tables for row in rows),
             *(_sparse(profile, rows, slower) for slower in (1.0, 2.0, 0.5)),
             subject=(f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)", "", 0),

@@ -30,10 +30,8 @@ class LargeSite(Cause):
 
     id = "large_site"
     panel = "step_breakdown"
+    needs_all = True
     limits = ("site_percent",)
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         sites = [

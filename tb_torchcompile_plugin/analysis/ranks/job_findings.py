@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, split_code, step_after
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
 from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
@@ -120,7 +120,7 @@ class OutlierCause(JobCause):
         does, next_step, where = description.does, description.next_step, description.where
         does += _position(job, outlier)
         if own:
-            does, next_step = words_of(own).title, words_of(own).next_step
+            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
             line = formatting.at_line(own.file, own.line)
             where = [*where, line] if line and len(where) == 1 else where
         before = formatting.joined_names(outlier.before[:MAX_NAMES])
