@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class LaunchBound(PricedCause):
 
     def applies(self, context: SpanContext) -> bool:
         data = context.profile.data
-        is_skipped = data is not None and data.of(skips_graphs)
+        is_skipped = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
         return not (is_skipped or context.profile.of(requested_graphs))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -110,7 +111,7 @@ class LaunchBound(PricedCause):
             advice = _cuda_graph_advice(context, self.filled(row).next_step)
             yield self.advise(context, row, next_step=advice)
         if large and not advised:
-            symbols = _symbols(context.profile.of(fix.changing_graphs))
+            symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (
                 f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
                 "would be recorded for each"
@@ -154,10 +155,9 @@ class GraphCapture(HostTimeCause):
             yield from _launched_as_one(profile, "cuda_graphs", times)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        by = context.best("graph_capture")
-        if not by or by.predicted.gain_percent < thresholds.gain_percent:
+        by, report = next(iter(self.large(context)), None), context.profile.of(cuda_graphs)
+        if by is None:
             return
-        report = context.profile.of(cuda_graphs)
         if not report.functions:  # recorded by the program itself
             yield self.advise(context, by)
         functions = [row for row in report.functions if row.state in NOT_REPLAYED]
@@ -195,21 +195,16 @@ class CudaGraphsSkipped(Cause):
     panel = "compilations"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        return self.skips(context.profile.data, context)
+        data = context.profile.data
+        return self.detect_in_data(data, context) if data else iter(())
 
-    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        return self.skips(data, None)
-
-    def skips(self, data: CompileData | None, context: SpanContext | None) -> Iterator[Finding]:
+    def detect_in_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
         """Yield each reason for which torch skipped CUDA graphs; with a span the first has a price."""
-        if data is None or not data.of(skips_graphs):
-            return
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
             advice = (text for word, text in _AGAINST_SKIPS.items() if word in reason.lower())
-            skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
-            lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
+            lines = (at_line(row.file, row.line) for row in data.of(skipped_graphs) if row.reason == reason)
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
                 context,
@@ -219,7 +214,7 @@ class CudaGraphsSkipped(Cause):
                 severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
                 by=by if index == 0 else None,
-                where=[at_line(file, line) for file, line in lines],
+                where=list(dict.fromkeys(lines)),
             )
         unexplained = data.of(cudagraph_skips) or 0
         if unexplained and not reasons:
@@ -371,11 +366,6 @@ class RepeatedOperators(PricedCause):
         )
 
 
-def skips_graphs(data: CompileData) -> bool:
-    """Whether torch skipped CUDA graphs that it was asked for."""
-    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-
-
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
     counts = Counter(call.compile_id for call in all_calls(context.profile.of(region_calls)))
@@ -389,8 +379,9 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         names = list(changing)
         named = ", ".join(names[: thresholds.MAX_NAMES])
         more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
+        symbols = sorted({*chain(*changing.values())})
         advice += (
-            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
+            f". The sizes of {named}{more} change ({', '.join(symbols)}), so set "
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
             f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
         )
@@ -400,10 +391,6 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
             "of a CUDA graph gave, and torch refuses to write over those that are kept"
         )
     return advice
-
-
-def _symbols(changing: dict[str, list[str]]) -> list[str]:
-    return sorted({symbol for symbols in changing.values() for symbol in symbols})
 
 
 def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
