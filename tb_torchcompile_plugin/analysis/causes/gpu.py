@@ -30,8 +30,6 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names import kernels, operators
-from tb_torchcompile_plugin.torch_names.kernels import short_kernel
-from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
 
 
@@ -292,8 +290,8 @@ class LowBandwidthKernel(PricedCause):
                 continue
             yield self.finding(
                 context,
-                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
-                "memory bandwidth",
+                f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of "
+                "the memory bandwidth",
                 'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors; '
                 f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
@@ -332,13 +330,13 @@ class DominantKernel(Cause):
             return
         yield self.finding(
             context,
-            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
+            f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
             f"GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             severity="warning",
             row=f"kernels:{row.key}",
-            where=[short_kernel(row.name)],
+            where=[kernels.short_kernel(row.name)],
         )
 
 
@@ -413,7 +411,7 @@ def _is_torchs(profile: Profile, kernel: str) -> bool:
     trace = profile.trace
     rows = profile.of(launching_operators)[fix.work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
-        is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
+        operators.is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
     )
 
 

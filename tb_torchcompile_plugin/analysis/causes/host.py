@@ -13,11 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.compilation_details import (
-    Elements,
-    guard_checks,
-    most_guarded_container,
-)
+from tb_torchcompile_plugin.analysis.compile import compilation_details
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
@@ -37,15 +33,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names import operators, python_frames
 from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
-from tb_torchcompile_plugin.torch_names.operators import without_direction
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    is_backward_call,
-    is_profiler_function,
-    is_program_function,
-    is_torch_function,
-)
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
 
 # Chosen by eye on the external programs of docs/what_if.md.
@@ -97,7 +86,7 @@ class HostTimeCause(PricedCause):
         groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
         for code, culprit in enumerate(blamed.culprits):
             fix_id = self.fix_of(culprit)
-            if fix_id and not is_profiler_function(culprit.name):
+            if fix_id and not python_frames.is_profiler_function(culprit.name):
                 groups.setdefault(fix_id, []).append(code)
         for fix_id, codes in groups.items():
             yield from self.without(profile, fix_id, np.flatnonzero(np.isin(blamed.code, codes)), calls)
@@ -194,9 +183,9 @@ class HostTimeByNameCause(HostTimeCause):
     usual_ns = thresholds.USUAL_CALL_NS
 
     def fix_of(self, culprit: Attribution) -> str | None:
-        if culprit.cause != self.kind or _is_of_line(culprit) or is_backward_call(culprit.name):
+        if culprit.cause != self.kind or _is_of_line(culprit) or python_frames.is_backward_call(culprit.name):
             return None
-        name = without_direction(culprit.name)  # an operator and its backward are one matter
+        name = operators.without_direction(culprit.name)  # an operator and its backward are one matter
         line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
         return f"{self.kind}:{name or 'nothing recorded'}{line}"
 
@@ -393,8 +382,8 @@ class Copies(PricedCause):
 def _operator_advice(profile: Profile, row: WhatIf) -> str:
     """Return what to do about the operator of a fix, "" where neither its launches nor its shapes show it."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    name = without_direction(row.name.removesuffix(" and _backward"))
-    calls = columns.host_slices(trace, lambda other: without_direction(other) == name)
+    name = operators.without_direction(row.name.removesuffix(" and _backward"))
+    calls = columns.host_slices(trace, lambda other: operators.without_direction(other) == name)
     calls = calls[(trace.ts[calls] >= lane.begin[0]) & (trace.ts[calls] < lane.begin[-1])]
     launches, is_called = lane.row[lane.launches].astype(np.int64), columns.mask_at(calls, len(trace))
     launching = np.unique(first_ancestor(trace.parent, launches, is_called))
@@ -411,21 +400,21 @@ def _operator_advice(profile: Profile, row: WhatIf) -> str:
     return _SAME_SHAPES if len({*map(frozenset, shapes.values())}) == 1 else _NEW_SHAPES
 
 
-def _elements_checked(context: SpanContext) -> Elements | None:
+def _elements_checked(context: SpanContext) -> compilation_details.Elements | None:
     """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
     data = context.profile.data
     if data is None:
         return None
     keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
     ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
-    checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
-    most = most_guarded_container(checks)
+    checks = [check for key in ran for check in data.of(compilation_details.guard_checks, *key).guards]
+    most = compilation_details.most_guarded_container(checks)
     return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
 
 
 def _is_of_line(culprit: Attribution) -> bool:
     """Whether a line of the user's, or what it calls outside of torch, takes the time."""
-    of_torch = culprit.cause == "library" and is_torch_function(culprit.name)
+    of_torch = culprit.cause == "library" and python_frames.is_torch_function(culprit.name)
     return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
 
 
@@ -442,7 +431,7 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
     if not len(calls):
         return calls
-    functions = columns.host_slices(trace, is_program_function, (PYTHON_FUNCTION,))
+    functions = columns.host_slices(trace, python_frames.is_program_function, (PYTHON_FUNCTION,))
     around = first_ancestor(trace.parent, functions, columns.mask_at(calls, len(trace)))
     return np.setdiff1d(calls, around)
 
@@ -494,8 +483,10 @@ def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int6
     largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
     located = next((culprit for culprit in largest if culprit.file), largest[0])
     names = {culprit.name for culprit in largest}
-    pair = len({without_direction(name) for name in names}) == 1 < len(names)
-    name = f"{without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
+    pair = len({operators.without_direction(name) for name in names}) == 1 < len(names)
+    name = (
+        f"{operators.without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
+    )
     return name, located.file, located.line
 
 

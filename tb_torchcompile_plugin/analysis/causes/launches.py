@@ -18,21 +18,9 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
-    NOT_REPLAYED,
-    complaint,
-    cuda_graphs,
-    remedy,
-    requested_graphs,
-)
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import (
-    cudagraph_skip_reasons,
-    cudagraph_skips,
-    skip_reason,
-)
+from tb_torchcompile_plugin.analysis.runtime import cuda_graphs, launch_stats
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.columns import ranges
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
@@ -45,14 +33,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
-from tb_torchcompile_plugin.torch_names.operators import (
-    ATEN,
-    is_backward,
-    is_cell,
-    is_forward_only,
-    landmark_of,
-)
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
@@ -101,8 +83,10 @@ class LaunchBound(PricedCause):
 
     def applies(self, context: SpanContext) -> bool:
         data = context.profile.data
-        is_skipped = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-        return not (is_skipped or context.profile.of(requested_graphs))
+        is_skipped = data and (
+            data.of(launch_stats.cudagraph_skips) or data.of(launch_stats.cudagraph_skip_reasons)
+        )
+        return not (is_skipped or context.profile.of(cuda_graphs.requested_graphs))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         large = self.large(context)
@@ -124,7 +108,7 @@ class LaunchBound(PricedCause):
 
         For those one CUDA graph would be recorded for each size.
         """
-        if profile.of(requested_graphs) or profile.of(launch_calls).replay.any():
+        if profile.of(cuda_graphs.requested_graphs) or profile.of(launch_calls).replay.any():
             return
         for fix_id, is_changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
             yield from _launched_as_one(profile, fix_id, profile.of(fix.graph_times, is_changing))
@@ -149,22 +133,22 @@ class GraphCapture(HostTimeCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         yield from super().fixes(profile)
-        if profile.of(requested_graphs):
+        if profile.of(cuda_graphs.requested_graphs):
             is_used = profile.of(launch_calls).replay.any()
             times = profile.of(not_replayed) if is_used else profile.of(fix.graph_times)
             yield from _launched_as_one(profile, "cuda_graphs", times)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        by, report = next(iter(self.large(context)), None), context.profile.of(cuda_graphs)
+        by, report = next(iter(self.large(context)), None), context.profile.of(cuda_graphs.cuda_graphs)
         if by is None:
             return
         if not report.functions:  # recorded by the program itself
             yield self.advise(context, by)
-        functions = [row for row in report.functions if row.state in NOT_REPLAYED]
+        functions = [row for row in report.functions if row.state in cuda_graphs.NOT_REPLAYED]
         if not functions:
             return
         row = min(functions, key=lambda row: row.replayed_calls - row.calls)
-        advice, code = remedy(row, report.recordings)
+        advice, code = cuda_graphs.remedy(row, report.recordings)
         lines = [
             at_line(recording.file, recording.line)
             for recording in report.recordings
@@ -172,7 +156,7 @@ class GraphCapture(HostTimeCause):
         ]
         yield self.finding(
             context,
-            f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
+            f"{cuda_graphs.complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
             advice,
             {
                 "gain_us_per_step": by.predicted.gain_us,
@@ -216,7 +200,7 @@ class CudaGraphsSkipped(Cause):
                 by=by if index == 0 else None,
                 where=list(dict.fromkeys(lines)),
             )
-        unexplained = data.of(cudagraph_skips) or 0
+        unexplained = data.of(launch_stats.cudagraph_skips) or 0
         if unexplained and not reasons:
             yield self.finding(
                 context,
@@ -239,7 +223,7 @@ class CudaGraphsUsed(Cause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile, calls = context.profile, context.profile.of(launch_calls)
-        if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
+        if not profile.of(graph_runs).replayed.any() and profile.of(cuda_graphs.requested_graphs):
             return  # each was launched where it was recorded, and never again: another rule says why
         counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
@@ -303,7 +287,7 @@ class RecurrentCells(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane = profile.trace, profile.of(launch_sequence)
-        cells = columns.host_slices(trace, is_cell)
+        cells = columns.host_slices(trace, operators.is_cell)
         loops = [loop for _, rows in columns.by_track(trace, cells) for loop in _loops_of(profile, rows)]
         if not loops:
             return
@@ -315,7 +299,7 @@ class RecurrentCells(PricedCause):
             fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
             for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
         )
-        is_aten = columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
+        is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
         yield fix.Fix(
             subject=("", *most_called_at(profile, forward)),
@@ -347,17 +331,17 @@ class RepeatedOperators(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         """Yield the loops that launch most operators; an iteration of each stays, and the last one of them."""
-        operators, part = profile.of(_batchable_operators)
+        calls, part = profile.of(_batchable_operators)
         trace, lane = profile.trace, profile.of(launch_sequence)
-        loops = repetition(trace.name[operators], part) if len(operators) else None
+        loops = repetition(trace.name[calls], part) if len(calls) else None
         if loops is None:
             return
-        begin = operators[loops.second]
-        times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[operators[loops.last]])
-        inside = operators[ranges(loops.first, loops.last - loops.first)[1]]
+        begin = calls[loops.second]
+        times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[calls[loops.last]])
+        inside = calls[columns.ranges(loops.first, loops.last - loops.first)[1]]
         yield fix.Fix(
             subject=(
-                _named(trace, operators[loops.first[0] : loops.second[0]]),
+                _named(trace, calls[loops.first[0] : loops.second[0]]),
                 *most_called_at(profile, inside),
             ),
             change=fix.without_host_work(profile, times),
@@ -422,7 +406,7 @@ def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterato
 def not_replayed(profile: Profile) -> fix.Times:
     """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    asked = set(profile.of(requested_graphs))
+    asked = set(profile.of(cuda_graphs.requested_graphs))
     owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
     selected = [
         code >= 0 and (names[code], "backward" if backward else "forward") in asked
@@ -443,7 +427,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     """Return (epoch, compile id) of the known compilations by the first line of torch's reason."""
     by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
-        if reason := skip_reason(row.metrics):
+        if reason := launch_stats.skip_reason(row.metrics):
             by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
@@ -477,19 +461,19 @@ def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
     trace, lane = profile.trace, profile.of(launch_sequence)
     points = np.flatnonzero(lane.launches & (lane.row >= 0))
     rows = lane.row[points].astype(np.int64)
-    operators = fix.outermost_operator(trace, rows)
-    selected = (
-        (operators >= 0) & profile.of(outside)[points] & (fix.enclosing(trace, rows, _is_of_layers) < 0)
-    )
+    calls = fix.outermost_operator(trace, rows)
+    selected = (calls >= 0) & profile.of(outside)[points] & (fix.enclosing(trace, rows, _is_of_layers) < 0)
     part = np.cumsum(~selected) + np.searchsorted(lane.marks, points, side="right")
-    operators, first = np.unique(operators[selected], return_index=True)
-    return operators, part[selected][first]
+    calls, first = np.unique(calls[selected], return_index=True)
+    return calls, part[selected][first]
 
 
 def _is_of_layers(name: str) -> bool:
     """Whether it computes a layer with parameters or gradients, or sets these to zero."""
-    is_layer = landmark_of(name) is not None or is_forward_only(name) or is_cell(name)
-    return is_layer or is_backward(name) or is_zero_grad(name)
+    is_layer = (
+        operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
+    )
+    return is_layer or operators.is_backward(name) or is_zero_grad(name)
 
 
 def _named(trace: Trace, iteration: Int64s) -> str:
