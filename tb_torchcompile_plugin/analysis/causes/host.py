@@ -74,6 +74,11 @@ class HostTimeCause(PricedCause):
 
     usual_ns: ClassVar[int] = 0  # of a call, which stays
 
+    def words_of(self, row: WhatIf) -> Words:
+        """Return what a known library does, where it is its function that takes the time."""
+        work = library_work(row.name)
+        return Words(f"{work.library} {work.does}{{place}}", work.next_step) if work else self.words
+
     def fix_of(self, culprit: Attribution) -> str | None:
         """Return the id of the fix that takes out what a culprit does; None where that is of another cause."""
         return self.kind if culprit.cause == self.kind else None
@@ -99,9 +104,7 @@ class HostTimeCause(PricedCause):
             return
         lost = np.zeros(len(segments.point), np.int64)
         lost[selected] = ns
-        change = fix.without_host_time(lost)
-        if calls.any():
-            change = fix.in_sequence(change, fix.with_call_time(calls, 0))
+        change = fix.in_sequence(fix.without_host_time(lost), fix.with_call_time(calls, 0))
         whole = self.whole_calls(profile, selected[ns > 0])
         yield fix.Fix(
             id=fix_id,
@@ -163,10 +166,6 @@ class Python(HostTimeCause):
     def fix_of(self, culprit: Attribution) -> str | None:
         return f"python:{culprit.file}:{culprit.line}" if _is_of_line(culprit) else None
 
-    def words_of(self, row: WhatIf) -> Words:
-        """Return the words for the library that takes most of a line's time."""
-        return _library_words(row) or self.words
-
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that libraries do there for the line: a step need not wait for that."""
         blamed = profile.of(culprits)
@@ -200,13 +199,19 @@ class Library(HostTimeByNameCause):
         "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
     )
 
-    def words_of(self, row: WhatIf) -> Words:
-        """Return the words for what is known of the function."""
-        return _library_words(row) or self.words
-
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that happens in long calls that launch no kernel: the step does not need them."""
-        return _without_long_calls(profile, np.unique(profile.of(culprits).call[segments]))
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        rows = np.unique(profile.of(culprits).call[segments])
+        rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
+        computing = np.flatnonzero(profile.of(fix.launches_kernels))
+        for track, on_track in columns.by_track(trace, rows):
+            launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
+            window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
+            needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
+            rows = rows[~np.isin(rows, on_track[needed])]
+        times = fix.slice_times(profile, rows)
+        return fix.without_host_work(profile, times) if times else None
 
 
 class SlowOperator(HostTimeByNameCause):
@@ -248,21 +253,16 @@ class Guards(HostTimeCause):
         "`torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})`",
     )
 
-    def detect(self, context: SpanContext) -> Iterator[Finding]:
+    def advise(
+        self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
+    ) -> Finding:
         """Name the container whose elements many guards compare."""
-        elements = _elements_checked(context)
-        for row in self.large(context):
-            if elements is None:
-                yield self.advise(context, row)
-                continue
-            at = f", at {elements.line}" if elements.line else ""
-            yield self.advise(
-                context,
-                row,
-                title_end=f"; {elements.many:,} guards compare the elements of {elements.source}{at}",
-                next_step=f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}",
-                where=elements.line or "",
-            )
+        if elements := _elements_checked(context):
+            where = elements.line or ""
+            at = f", at {where}" if where else ""
+            title_end = f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
+            next_step = f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}"
+        return super().advise(context, row, title_end=title_end, next_step=next_step, where=where)
 
 
 class DriverAllocations(HostTimeCause):
@@ -276,13 +276,20 @@ class DriverAllocations(HostTimeCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return other words where memory was freed before."""
         return _FREED if is_free(row.name) else self.words
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return the calls that allocate or free."""
-        segments, lane = profile.of(host_segments), profile.of(launch_sequence)
-        return _allocations(profile, np.union1d(segments.row[selected], lane.row[calls]))
+        """Return the calls that allocate; with those that free where they are about as many.
+
+        Then memory is allocated because it was freed, and the line is theirs.
+        """
+        names, name = profile.trace.names, profile.trace.name
+        rows = np.union1d(profile.of(host_segments).row[selected], profile.of(launch_sequence).row[calls])
+        frees = columns.mask_of(names, is_free)[name[rows]]
+        freeing, allocating = rows[frees], rows[~frees]
+        groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
+        called = [names[np.bincount(name[group]).argmax()] for group in groups if len(group)]
+        return " and ".join(called), *most_called_at(profile, groups[0])
 
 
 class ModuleLoad(HostTimeCause):
@@ -352,7 +359,6 @@ class Copies(PricedCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return the words for the direction of its copies."""
         return _TO_HOST if row.id == "copies:Device -> Pageable" else self.words
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -418,12 +424,6 @@ def _is_of_line(culprit: Attribution) -> bool:
     return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
 
 
-def _library_words(row: WhatIf) -> Words | None:
-    """Return the words for what a library does in the function that a fix is about, None where that is unknown."""
-    work = library_work(row.name)
-    return work and Words(f"{work.library} {work.does}{{place}}", work.next_step)
-
-
 def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     """Return the calls of such libraries, without those that call the program back: they run what a step needs."""
     trace = profile.trace
@@ -465,19 +465,6 @@ def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
     return (ns * share[slice_]).astype(np.int64), int((total > usual_ns).sum())
 
 
-def _allocations(profile: Profile, calls: Int64s) -> fix.Subject:
-    """Return the calls (rows) that allocate; with those that free where they are about as many.
-
-    Then memory is allocated because it was freed, and the line is theirs.
-    """
-    names, name = profile.trace.names, profile.trace.name
-    frees = columns.mask_of(names, is_free)[name[calls]]
-    freeing, allocating = calls[frees], calls[~frees]
-    groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
-    called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
-    return " and ".join(called), *most_called_at(profile, groups[0])
-
-
 def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> fix.Subject:
     """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
     largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
@@ -488,20 +475,6 @@ def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int6
         f"{operators.without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
     )
     return name, located.file, located.line
-
-
-def _without_long_calls(profile: Profile, rows: Int64s) -> fix.Change | None:
-    """Take out all that happens in long slices that launch no kernel, which the step does not need; None without."""
-    trace, lane = profile.trace, profile.of(launch_sequence)
-    rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
-    computing = np.flatnonzero(profile.of(fix.launches_kernels))
-    for track, on_track in columns.by_track(trace, rows):
-        launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
-        window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
-        needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
-        rows = rows[~np.isin(rows, on_track[needed])]
-    times = fix.slice_times(profile, rows)
-    return fix.without_host_work(profile, times) if times else None
 
 
 def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:
