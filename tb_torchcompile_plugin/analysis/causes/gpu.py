@@ -267,12 +267,8 @@ class LowBandwidthKernel(PricedCause):
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
             return
-        rows = [
-            row
-            for row in profile.of(kernel_table).rows
-            if row.category in DATA_MOVING_CATEGORIES and row.bandwidth_percent
-        ]
-        reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
+        rows = (row for row in profile.of(kernel_table).rows if row.category in DATA_MOVING_CATEGORIES)
+        reached = {row.name: row.bandwidth_percent / 100 for row in rows if row.bandwidth_percent}
         for name, share in reached.items():
             if share < 1:
                 speed = Speed(share, (1 + share) / 2, share)

@@ -18,7 +18,8 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
-from tb_torchcompile_plugin.analysis.runtime import cuda_graphs, launch_stats
+from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -83,9 +84,7 @@ class LaunchBound(PricedCause):
 
     def applies(self, context: SpanContext) -> bool:
         data = context.profile.data
-        is_skipped = data and (
-            data.of(launch_stats.cudagraph_skips) or data.of(launch_stats.cudagraph_skip_reasons)
-        )
+        is_skipped = data and (data.of(cudagraph_skips) or data.of(skipped_graphs))
         return not (is_skipped or context.profile.of(cuda_graphs.requested_graphs))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -200,7 +199,7 @@ class CudaGraphsSkipped(Cause):
                 by=by if index == 0 else None,
                 where=list(dict.fromkeys(lines)),
             )
-        unexplained = data.of(launch_stats.cudagraph_skips) or 0
+        unexplained = data.of(cudagraph_skips) or 0
         if unexplained and not reasons:
             yield self.finding(
                 context,
@@ -427,7 +426,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     """Return (epoch, compile id) of the known compilations by the first line of torch's reason."""
     by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
-        if reason := launch_stats.skip_reason(row.metrics):
+        if reason := skip_reason(row.metrics):
             by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 

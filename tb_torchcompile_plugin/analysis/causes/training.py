@@ -146,18 +146,17 @@ class RecomputedForward(PricedCause):
         """Do not advise it where a step needs its checkpoints: they save memory."""
         devices = context.profile.of(held_memory)
         fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
-        is_full = fullest is not None and (fullest.share_percent or 0) >= thresholds.memory_percent
         for row in self.large(context):
             words = self.filled(row, context.time_unit)
-            if fullest and is_full:
+            if fullest is None:
+                yield self.advise(context, row)
+            elif (fullest.share_percent or 0) < thresholds.memory_percent:
+                yield self.advise(context, row, next_step=f"{words.next_step}. {fullest.sentence()}")
+            else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}: {predicted}, but {fullest.sentence()}"
                 evidence: Evidence = {"times_per_step": row.times}
                 yield self.finding(None, title, words.next_step, evidence, severity="info", advised=False)
-            else:
-                yield self.advise(
-                    context, row, next_step=f"{words.next_step}. {fullest.sentence()}" if fullest else ""
-                )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), profile.of(recomputed), profile.data

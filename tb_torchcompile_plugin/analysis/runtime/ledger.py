@@ -200,6 +200,15 @@ def _in_breaks(profile: Profile) -> Mask:
     return inside
 
 
+def _kind(cause: Cause, *, in_break: bool, on_cpu: bool, in_mark: bool) -> HostKind:
+    """Return the kind of a piece of the host's time. in_mark: whether there is nothing but a step's mark around it."""
+    if in_break and cause == "break_eager":
+        return "graph_breaks"
+    if on_cpu and cause == "launch_call":
+        return "compiled_graph"
+    return "unaccounted" if in_mark and cause == "python" else KIND_OF_CAUSE[cause]
+
+
 def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     """Yield the host's time by its site and kind."""
     trace, pieces = profile.trace, profile.of(host_timeline)
@@ -223,13 +232,7 @@ def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     for (code, cause, in_break, at, graph), time in zip(
         keys.T.tolist(), sums(group, ns[counted], len(keys.T))
     ):
-        kind = KIND_OF_CAUSE[CAUSES[cause]]
-        if in_break and kind == "eager_operators":
-            kind = "graph_breaks"
-        elif on_cpu and kind == "kernel_launches":
-            kind = "compiled_graph"
-        elif at >= 0 and kind == "python":  # there is nothing but a step's mark around it
-            kind = "unaccounted"
+        kind = _kind(CAUSES[cause], in_break=bool(in_break), on_cpu=on_cpu, in_mark=at >= 0)
         culprit, compile_id = blamed.culprits[code], profile.of(Ownership).name(graph)
         line = functions.get(compile_id or "")
         if culprit.file:
