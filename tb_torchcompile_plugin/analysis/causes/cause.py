@@ -70,23 +70,22 @@ class Cause:
 
     def finding(
         self,
-        context: SpanContext | None,
         title: str,
         next_step: str,
         evidence: Mapping[str, float | None],
         *,
         by: WhatIf | None = None,
+        share: float | None = None,
         severity: Severity | None = None,
         **details: Unpack[Details],
     ) -> Finding:
         """Return a finding of this cause that the fix `by` would remove.
 
-        Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
-        profiled time that it would save. Evidence that is unknown is left out, and so are lines. Without a `code` it is
-        what the next step has in backquotes.
+        Without a severity the predicted gain determines it, as a share of a step; without a prediction `share`, that of
+        the profiled time that it would save. Evidence that is unknown is left out, and so are lines. Without a `code`
+        it is what the next step has in backquotes.
         """
         predicted = details.get("predicted", by.predicted if by else None)
-        share = context.share(details.get("saves_us")) if context else None
         if "code" not in details:
             next_step, code = split_code(next_step)
             details["code"] = code if details.get("advised", True) else None
@@ -161,7 +160,6 @@ class PricedCause(Cause):
         after = saves_up_to if self.varies else step_after
         line = where or at_line(row.file, row.line)
         return self.finding(
-            context,
             f"{words.title}: {after(row.predicted, words.fixed, context.time_unit)}{title_end}",
             next_step or words.next_step,
             {

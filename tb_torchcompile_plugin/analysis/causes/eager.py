@@ -133,7 +133,6 @@ class ProfilerHooks(Cause):
         alone = context.nothing_compiled
         other = "without that profiler the program is another one"
         yield self.finding(
-            context,
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
             f"{often(len(context.hooks))}: {'nothing of yours runs compiled' if alone else other}",
             "Switch the hooks off: `PyTorchProfiler(record_module_names=False)` in Lightning",
@@ -182,7 +181,6 @@ class NothingCompiled(Cause):
         else:  # no alarm where compiling brings little, or where the model predicts that it brings nothing
             is_minor = predicted is not None or context.profile.of(why_nothing) is None
         yield self.finding(
-            context,
             f"Nothing that runs {'in the profiled steps' if context.steps else 'in this span'} is compiled: {why}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
@@ -221,12 +219,12 @@ class CompileInLoop(Cause):
             each = us / context.step_count * step.step_us / step.profiled_us
             left = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
             yield self.finding(
-                context,
                 f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
                 f"{duration(each)} of {duration(step.step_us)}",
                 "Create the compiled function once, before the loop, and hand it what changes as an argument",
                 {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
                 saves_us=us,
+                share=context.share(us),
                 # Where the GPU is the bottleneck it may need as long.
                 predicted=left if step.device is None else None,
                 where=[place],
@@ -267,7 +265,6 @@ class DebugBackend(PricedCause):
             next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
         for by in self.large(context):
             yield self.finding(
-                context,
                 f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
                 f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
                 f'"aot_eager"; {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
@@ -333,7 +330,6 @@ class FrameGivenUp(PricedCause):
         if by:
             why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
         yield self.finding(
-            context,
             f"{frame or 'A frame'} runs eager: {why}",
             next_step,
             {"frames": len(context.given_up), "eager_percent": share},
@@ -348,7 +344,6 @@ class FrameGivenUp(PricedCause):
         calls = context.profile.of(lookups_in_vain) / context.step_count
         line = at_line(by.file, by.line)
         return self.finding(
-            context,
             f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
             f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
             f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
@@ -426,8 +421,8 @@ class GraphBreaks(PricedCause):
             else f". {break_costs.direct_sentence(profile)}"
         )
         each = cost.gain_us if cost else direct
+        saves_us = None if each is None else each * context.step_count
         yield self.finding(
-            context,
             f"{title}{price}",
             advice,
             {
@@ -437,7 +432,8 @@ class GraphBreaks(PricedCause):
                 "dearest_us_per_step": worst.saves_us if cost else None,
                 "direct_us_per_step": None if cost else direct,
             },
-            saves_us=None if each is None else each * context.step_count,
+            saves_us=saves_us,
+            share=context.share(saves_us),
             row=f"graph_breaks:{worst.key}" if worst.breaks else None,
             by=by,
             where=[where, also],

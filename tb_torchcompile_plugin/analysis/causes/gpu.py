@@ -284,15 +284,16 @@ class LowBandwidthKernel(PricedCause):
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
+            saves_us = (row.alone_us or row.time_us) * (1 - bandwidth / 100)
             yield self.finding(
-                context,
                 f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of "
                 "the memory bandwidth",
                 'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors; '
                 f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
-                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
+                saves_us=saves_us,
+                share=context.share(saves_us),
                 row=f"kernels:{row.key}",
             )
 
@@ -325,7 +326,6 @@ class DominantKernel(Cause):
         if row.bandwidth_percent is not None or not is_written or _is_torchs(profile, row.name):
             return
         yield self.finding(
-            context,
             f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
             f"GPU. {_where_shown(row.name)} shows its launches",
@@ -350,7 +350,6 @@ class MemoryLimit(Cause):
             if share < thresholds.memory_percent:
                 continue
             yield self.finding(
-                context,
                 device.sentence(),
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
                 {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},

@@ -100,7 +100,7 @@ class LaunchBound(PricedCause):
                 "would be recorded for each"
             )
             advice = self.filled(large[0]).next_step
-            yield self.finding(None, title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
+            yield self.finding(title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         """Yield every compiled graph launched as one; graphs whose sizes change are a fix of their own.
@@ -154,7 +154,6 @@ class GraphCapture(HostTimeCause):
             if recording.compile_id == row.compile_id and recording.file
         ]
         yield self.finding(
-            context,
             f"{cuda_graphs.complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
             advice,
             {
@@ -190,7 +189,6 @@ class CudaGraphsSkipped(Cause):
             lines = (at_line(row.file, row.line) for row in data.of(skipped_graphs) if row.reason == reason)
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
-                context,
                 f"CUDA graphs are skipped{compilations}: {reason}",
                 next(advice, "Change what torch names"),
                 {"compilations": len(ids)} if ids else {},
@@ -202,7 +200,6 @@ class CudaGraphsSkipped(Cause):
         unexplained = data.of(cudagraph_skips) or 0
         if unexplained and not reasons:
             yield self.finding(
-                context,
                 f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
                 "Run with `TORCH_LOGS=cudagraphs` to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": unexplained},
@@ -230,7 +227,6 @@ class CudaGraphsUsed(Cause):
             return
         steps = context.step_count
         yield self.finding(
-            context,
             f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
             f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
             "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
@@ -260,7 +256,6 @@ class CudaGraphsOldDriver(Cause):
         if not _is_old(driver) and not _is_old(runtime):
             return
         yield self.finding(
-            context,
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
             "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",

@@ -156,7 +156,7 @@ class RecomputedForward(PricedCause):
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}: {predicted}, but {fullest.sentence()}"
                 evidence: Evidence = {"times_per_step": row.times}
-                yield self.finding(None, title, words.next_step, evidence, severity="info", advised=False)
+                yield self.finding(title, words.next_step, evidence, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), profile.of(recomputed), profile.data

@@ -52,7 +52,6 @@ class LargeSite(Cause):
             title = f"Time {site.site}" if is_position else site.site
             what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
             yield self.finding(
-                context,
                 f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
                 f"{'the step' if context.steps else 'the span'}: {what}"
                 f"{f', such as {short_kernel(inside)}' if inside else ''}",

@@ -64,7 +64,6 @@ class JobCause(Cause):
         """Return a finding whose fix is predicted."""
         gain, share = predicted.gain_us, predicted.gain_percent
         return self.finding(
-            None,
             words.title,
             words.next_step,
             {"gain_us_per_step": gain, "share_percent": share} | evidence,
@@ -217,7 +216,6 @@ class ExposedTransfers(JobCause):
         predicted = outliers.if_overlapped(job)
         time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
-            None,
             f"Transfers that nothing overlaps take {time} a step, {percent} of the step",
             "Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
             "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
