@@ -56,10 +56,6 @@ class Cause:
     needs_all: ClassVar[bool] = False  # True: not where the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
 
-    def applies(self, context: SpanContext) -> bool:
-        """Return whether `detect` may be called."""
-        return context.whole or not self.needs_all
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Yield what a profiled span shows, most important first."""
         return iter(())

@@ -369,8 +369,9 @@ class EagerRemainder(PricedCause):
         "compiled,",
     )
 
-    def applies(self, context: SpanContext) -> bool:
-        return not (context.nothing_compiled or context.profile.of(eager_points.given_up))
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        is_other_cause = context.nothing_compiled or context.profile.of(eager_points.given_up)
+        return iter(()) if is_other_cause else super().detect(context)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         return eager_points.compiled_operators(profile, profile.of(eager_points.eager_points))

@@ -82,13 +82,11 @@ class LaunchBound(PricedCause):
     def words_of(self, row: WhatIf) -> Words:
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
-    def applies(self, context: SpanContext) -> bool:
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
         data = context.profile.data
         is_skipped = data and (data.of(cudagraph_skips) or data.of(skipped_graphs))
-        return not (is_skipped or context.profile.of(cuda_graphs.requested_graphs))
-
-    def detect(self, context: SpanContext) -> Iterator[Finding]:
-        large = self.large(context)
+        is_asked_for = is_skipped or context.profile.of(cuda_graphs.requested_graphs)
+        large = [] if is_asked_for else self.large(context)
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
         for row in advised:
             advice = _cuda_graph_advice(context, self.filled(row).next_step)
@@ -214,9 +212,6 @@ class CudaGraphsUsed(Cause):
     id = "cuda_graphs_used"
     panel = "cuda_graphs"
 
-    def applies(self, context: SpanContext) -> bool:
-        return context.replays_graphs
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile, calls = context.profile, context.profile.of(launch_calls)
         if not profile.of(graph_runs).replayed.any() and profile.of(cuda_graphs.requested_graphs):
@@ -247,13 +242,10 @@ class CudaGraphsOldDriver(Cause):
     needs_records = False
     limits = ("cuda_least", "driver_least")
 
-    def applies(self, context: SpanContext) -> bool:
-        return context.replays_graphs
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         header = context.profile.trace.metadata
         driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
-        if not _is_old(driver) and not _is_old(runtime):
+        if not context.replays_graphs or not (_is_old(driver) or _is_old(runtime)):
             return
         yield self.finding(
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
