@@ -245,13 +245,14 @@ class CudaGraphsOldDriver(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         header = context.profile.trace.metadata
         driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
-        if not context.replays_graphs or not (_is_old(driver) or _is_old(runtime)):
+        replays = int(context.profile.of(launch_calls).replay.sum())
+        if not replays or not (_is_old(driver) or _is_old(runtime)):
             return
         yield self.finding(
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
             "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",
-            {"replays": int(context.profile.of(launch_calls).replay.sum())},
+            {"replays": replays},
             severity="critical",
         )
 
