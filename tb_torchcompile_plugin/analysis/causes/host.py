@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
@@ -115,11 +115,19 @@ class HostTimeCause(PricedCause):
         )
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return what takes most of the time."""
+        """Return what takes most of the time, at the first line of the user's that any of it has."""
         blamed = profile.of(culprits)
-        if ns.any():
-            return _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
-        return fix.longest_call(profile, calls), "", 0
+        if not ns.any():
+            return fix.longest_call(profile, calls), "", 0
+        ns_of = np.bincount(blamed.code[selected], ns)
+        largest = [blamed.culprits[code] for code in np.argsort(-ns_of) if ns_of[code] > 0]
+        names = {culprit.name for culprit in largest}
+        without_directions = {operators.without_direction(name) for name in names}
+        name = largest[0].name
+        if len(without_directions) == 1 < len(names):
+            name = f"{without_directions.pop()}_forward and _backward"
+        located = next((culprit for culprit in largest if culprit.file), largest[0])
+        return name, located.file, located.line
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that happens in the calls of these segments, None where that stays."""
@@ -256,8 +264,15 @@ class Guards(HostTimeCause):
     def advise(
         self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
     ) -> Finding:
-        """Name the container whose elements many guards compare."""
-        if elements := _elements_checked(context):
+        """Name the list or dict whose elements a large part of all guards of the frames that ran compare."""
+        ran, data = context.regions_that_ran, context.profile.data
+        keys = {(row.epoch, row.compile_id) for row in context.rows(compilations) if row.compile_id in ran}
+        guards = (
+            [data.of(compilation_details.guard_checks, *key).guards for key in sorted(keys)] if data else []
+        )
+        checks = list(chain(*guards))
+        elements = compilation_details.most_guarded_container(checks)
+        if elements and elements.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)):
             where = elements.line or ""
             at = f", at {where}" if where else ""
             title_end = f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
@@ -406,18 +421,6 @@ def _operator_advice(profile: Profile, row: WhatIf) -> str:
     return _SAME_SHAPES if len({*map(frozenset, shapes.values())}) == 1 else _NEW_SHAPES
 
 
-def _elements_checked(context: SpanContext) -> compilation_details.Elements | None:
-    """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
-    data = context.profile.data
-    if data is None:
-        return None
-    keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
-    ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
-    checks = [check for key in ran for check in data.of(compilation_details.guard_checks, *key).guards]
-    most = compilation_details.most_guarded_container(checks)
-    return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
-
-
 def _is_of_line(culprit: Attribution) -> bool:
     """Whether a line of the user's, or what it calls outside of torch, takes the time."""
     of_torch = culprit.cause == "library" and python_frames.is_torch_function(culprit.name)
@@ -463,18 +466,6 @@ def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
     total = np.bincount(slice_, ns)
     share = np.maximum(total - usual_ns, 0) / np.maximum(total, 1)
     return (ns * share[slice_]).astype(np.int64), int((total > usual_ns).sum())
-
-
-def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> fix.Subject:
-    """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
-    largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
-    located = next((culprit for culprit in largest if culprit.file), largest[0])
-    names = {culprit.name for culprit in largest}
-    pair = len({operators.without_direction(name) for name in names}) == 1 < len(names)
-    name = (
-        f"{operators.without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
-    )
-    return name, located.file, located.line
 
 
 def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:

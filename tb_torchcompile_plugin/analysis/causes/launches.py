@@ -33,7 +33,6 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
@@ -326,9 +325,11 @@ class RepeatedOperators(PricedCause):
         begin = calls[loops.second]
         times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[calls[loops.last]])
         inside = calls[columns.ranges(loops.first, loops.last - loops.first)[1]]
+        iteration = trace.name[calls[loops.first[0] : loops.second[0]]]
+        names = list(dict.fromkeys(trace.names[name] for name in iteration.tolist()))
         yield fix.Fix(
             subject=(
-                _named(trace, calls[loops.first[0] : loops.second[0]]),
+                f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})",
                 *most_called_at(profile, inside),
             ),
             change=fix.without_host_work(profile, times),
@@ -461,9 +462,3 @@ def _is_of_layers(name: str) -> bool:
         operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
     )
     return is_layer or operators.is_backward(name) or is_zero_grad(name)
-
-
-def _named(trace: Trace, iteration: Int64s) -> str:
-    """Return the operators of an iteration: "9 operators (aten::index, aten::flip)"."""
-    names: list[str] = list(dict.fromkeys(trace.names[code] for code in trace.name[iteration].tolist()))
-    return f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})"

@@ -333,11 +333,6 @@ def _rows(profile: Profile, path: _Path, times: dict[_Key, Counter[str]]) -> lis
         time_us = names.total() * scale[key.is_gpu] / max(path.steps, 1)
         named = [name for name, _ in names.most_common(_MAX_NAMES) if name and not is_graph(name)]
         rows.append(LedgerRow(*key, time_us, 100 * time_us / step_us if step_us else 0.0, named))
-    return _with_rest(rows)
-
-
-def _with_rest(rows: list[LedgerRow]) -> list[LedgerRow]:
-    """Return the largest rows, and one without a site for all others of each kind."""
     kept, small = rows[:_MAX_ROWS], rows[_MAX_ROWS:]
     for (kind, is_gpu), others in grouped(small, lambda row: (row.kind, row.is_gpu)).items():
         time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
