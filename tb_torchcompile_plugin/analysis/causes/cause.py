@@ -49,9 +49,7 @@ class Cause:
     id: ClassVar[str]  # of its findings; never changes: people switch findings off by it
     panel: ClassVar[Panel]
     role: ClassVar[Role] = "specific"
-    superseded_by: ClassVar[
-        tuple[str, ...]
-    ] = ()  # ids whose findings show the same matter with its price or root
+    superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same matter with its price or root
     needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
     needs_all: ClassVar[bool] = False  # True: not where the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
