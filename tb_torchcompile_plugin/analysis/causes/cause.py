@@ -140,11 +140,8 @@ class PricedCause(Cause):
 
     def large(self, context: SpanContext) -> list[WhatIf]:
         """Return its fixes that gain enough to be a finding, largest gain first."""
-        return [
-            row
-            for row in context.fixes_of(self.kind)
-            if row.predicted.gain_percent >= thresholds.gain_percent
-        ]
+        rows, least = context.fixes_of(self.kind), thresholds.gain_percent
+        return [row for row in rows if row.predicted.gain_percent >= least]
 
     def advise(
         self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""

@@ -416,11 +416,9 @@ class GraphBreaks(PricedCause):
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
-        price = (
-            f": {step_after(by.predicted, fixed, context.time_unit)}"
-            if by
-            else f". {break_costs.direct_sentence(profile)}"
-        )
+        price = f". {break_costs.direct_sentence(profile)}"
+        if by:
+            price = f": {step_after(by.predicted, fixed, context.time_unit)}"
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count
         yield self.finding(

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -267,10 +266,8 @@ class Guards(HostTimeCause):
         """Name the list or dict whose elements a large part of all guards of the frames that ran compare."""
         ran, data = context.regions_that_ran, context.profile.data
         keys = {(row.epoch, row.compile_id) for row in context.rows(compilations) if row.compile_id in ran}
-        guards = (
-            [data.of(compilation_details.guard_checks, *key).guards for key in sorted(keys)] if data else []
-        )
-        checks = list(chain(*guards))
+        details = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
+        checks = [guard for row in details for guard in row.guards]
         elements = compilation_details.most_guarded_container(checks)
         if elements and elements.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)):
             where = elements.line or ""

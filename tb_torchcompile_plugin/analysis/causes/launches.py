@@ -279,11 +279,8 @@ class RecurrentCells(PricedCause):
             return
         first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
         times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-        inside, begins = fix.points_inside(profile, times)
-        gone = fix.without_host_time(fix.time_inside(profile, times))
         change, conservative = (
-            fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
-            for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
+            fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS)
         )
         is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
@@ -371,15 +368,10 @@ def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterato
     inside, first = fix.points_inside(profile, times)
     if not inside.any():
         return
-    gone = fix.without_host_time(fix.time_inside(profile, times))
     busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
+    at_once = fix.in_sequence(fix.without_waiting(busy & lane.synchronises), fix.with_call_time(busy, 0))
     change, conservative, optimistic = (
-        fix.in_sequence(
-            gone,
-            fix.without_waiting(busy & lane.synchronises),
-            fix.with_call_time(busy, 0),
-            fix.with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
-        )
+        fix.in_sequence(at_once, fix.as_one_call(profile, times, replay_ns))
         for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
     )
     yield fix.Fix(

@@ -28,9 +28,8 @@ _FAMILIES = eager, training, launches, host, gpu, communication, recording, comp
 
 def _causes_in(family: ModuleType) -> list[Cause]:
     """Return the causes of a file in the order of their classes; a class without an id is only a base of others."""
-    classes = (
-        value for value in vars(family).values() if isinstance(value, type) and issubclass(value, Cause)
-    )
+    types = (value for value in vars(family).values() if isinstance(value, type))
+    classes = (value for value in types if issubclass(value, Cause))
     return [cause() for cause in classes if cause.__module__ == family.__name__ and "id" in vars(cause)]
 
 

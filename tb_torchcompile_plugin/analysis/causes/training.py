@@ -318,15 +318,11 @@ class FusedOptimizer(PricedCause):
         if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
             return
         # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
-        gone = fix.without_host_time(fix.time_inside(profile, profile.of(optimizer_times)))
+        once = fix.as_one_call(profile, profile.of(optimizer_times), _FUSED_NS)
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
         changes = (
-            fix.in_sequence(
-                gone,
-                fix.with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-                fix.fused(work, (data_ns * passes).astype(np.int64)),
-            )
+            fix.in_sequence(once, fix.fused(work, (data_ns * passes).astype(np.int64)))
             for passes in (_FUSED_PASSES, 1.0)
         )
         name = trace.names[trace.name[optimizer_steps(trace)[0]]]

@@ -40,13 +40,10 @@ class LargeSite(Cause):
         for site in sites[:_MAX_SITES]:
             kind = site.kinds[0]
             # A step needs its kernels, on the CPU an operator, too, but not that the host is late with kernels.
-            is_operator = (
-                kind == "eager_operators" and not site.file and context.profile.of(utilization) is None
-            )
+            on_cpu, rows = context.profile.of(utilization) is None, context.profile.of(ledger).rows
+            is_operator = kind == "eager_operators" and not site.file and on_cpu
             is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
-            named = [
-                name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
-            ]
+            named = [name for row in rows if row.site == site.site for name in row.names]
             inside = next((name for name in named if short_kernel(name) not in site.site), "")
             is_position = site.site.startswith(("after ", "before "))
             title = f"Time {site.site}" if is_position else site.site

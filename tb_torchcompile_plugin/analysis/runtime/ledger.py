@@ -394,9 +394,7 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
     """Return "model.py:28 takes 3.10 ms of each step of 6.02 ms, 51.5 %."."""
     step = profile.of(step_time)
-    whole = (
-        f"each step of {duration(step.step_us)}" if step.steps else f"this span of {duration(step.step_us)}"
-    )
+    whole = f"{'each step' if step.steps else 'this span'} of {duration(step.step_us)}"
     named = next((site for site in sites if site.site), None)
     if named is None:
         return ("Nothing was recorded that names a site.",)
