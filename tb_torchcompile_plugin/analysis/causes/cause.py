@@ -104,8 +104,8 @@ class Words(NamedTuple):
     """A cause with a price in words.
 
     In `title`, {name} is the operator, call or function, {place} the user's line, {times} how often per step, {often}
-    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {embeddings} "2 embeddings", {keeps}
-    "keep" where the name is of two, {each} "a step".
+    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {keeps} "keep" where the name is of
+    two, {each} "a step".
     """
 
     title: str  # the sentence before the numbers
@@ -179,7 +179,6 @@ class PricedCause(Cause):
             s="" if once else "s",
             are="is" if once else "are",
             graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
-            embeddings="an embedding" if once else f"{times} embeddings",
             keeps="keep" if " and " in row.name else "keeps",
             **unit._asdict(),
         )

@@ -73,14 +73,6 @@ def without_waiting(points: Bools) -> Change:
     )
 
 
-def waiting_for(points: Bools, streams: Int64s) -> Change:
-    """Let these calls return only when the work queued on these streams is done, too."""
-    return lambda model: model._replace(
-        waits=_with_values(model.waits, np.ix_(points, streams), True),
-        returns=np.where(points, CALL_NS, model.returns),
-    )
-
-
 def with_call_time(points: Bools, ns: Int64s | int) -> Change:
     """Let these calls take this long."""
     return lambda model: model._replace(own=np.where(points, ns, model.own))

@@ -90,7 +90,7 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
     if _is_dense_update(context, site):
         return (
             "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
-            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients. record_shapes=True shows it"
+            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients, such as SparseAdam"
         )
     if kind == "kernel_launches":
         return (
