@@ -265,9 +265,9 @@ class Guards(HostTimeCause):
     ) -> Finding:
         """Name the list or dict whose elements a large part of all guards of the frames that ran compare."""
         ran, data = context.regions_that_ran, context.profile.data
-        keys = {(row.epoch, row.compile_id) for row in context.rows(compilations) if row.compile_id in ran}
-        details = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
-        checks = [guard for row in details for guard in row.guards]
+        keys = {(one.epoch, one.compile_id) for one in context.rows(compilations) if one.compile_id in ran}
+        frames = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
+        checks = [guard for frame in frames for guard in frame.guards]
         elements = compilation_details.most_guarded_container(checks)
         if elements and elements.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)):
             where = elements.line or ""
