@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -60,7 +60,6 @@ class SpanContext:
         self.eager_percent = max(share or 0.0 for share in profile.of(eager_shares))
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
-        self.replays_graphs = bool(profile.of(launch_calls).replay.any())
         # Hooks of a profiler that torch compiled.
         self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())

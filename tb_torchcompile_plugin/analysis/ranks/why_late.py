@@ -7,7 +7,7 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
 from tb_torchcompile_plugin.analysis.causes.compiling import AutotuneInSteps, CompileInSteps, Recompiles
 from tb_torchcompile_plugin.analysis.causes.host import Garbage
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED
@@ -271,4 +271,5 @@ def main_reason_words(row: LateRank, steps: int) -> str:
 def advice(row: LateReason) -> str:
     """Return what to change."""
     cause = PRICED.get(row.cause)
-    return kind_of(row).advice or (cause.words.next_step.format() if cause else SEE_TIMELINE)
+    own = split_code(cause.words.next_step.format())[0] if cause else SEE_TIMELINE
+    return kind_of(row).advice or own
