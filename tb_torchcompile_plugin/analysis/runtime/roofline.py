@@ -93,19 +93,12 @@ class Achieved(msgspec.Struct, frozen=True):
     above_floor_us: float | None = None  # how much longer they took; None where the floor is unknown
 
 
-class DevicePeak(msgspec.Struct, frozen=True):
+class DevicePeak(Peak, frozen=True, kw_only=True):
     """What one device can do."""
 
     device: int
     name: str | None
     known: bool  # false where the table has no such device: then shares of a peak are None
-    bandwidth_gb_s: float | None
-    fp32_tflop_s: float | None
-    tf32_tflop_s: float | None
-    bf16_tflop_s: float | None
-
-
-_UNKNOWN_PEAK = DevicePeak(-1, None, False, None, None, None, None)
 
 
 def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
@@ -122,7 +115,7 @@ def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
         except ValueError as error:
             peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
         figures = msgspec.structs.asdict(peak or Peak())
-        rows.append(DevicePeak(device, names.get(device), peak is not None, **figures))
+        rows.append(DevicePeak(device=device, name=names.get(device), known=peak is not None, **figures))
     return rows, notices
 
 
@@ -202,15 +195,10 @@ def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
 
 
 def achieved(
-    trace: Trace,
-    rows: Launches,
-    work: Work,
-    indices: Int64s,
-    peak: DevicePeak | None,
-    code: Definition | None,
+    trace: Trace, rows: Launches, work: Work, indices: Int64s, peak: Peak, code: Definition | None
 ) -> Achieved:
     """Return what the launches of one kernel achieved; code: as which inductor wrote it."""
-    first, dur, peak = indices[0], rows.dur[indices], peak or _UNKNOWN_PEAK
+    first, dur = indices[0], rows.dur[indices]
     category, name = CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
     is_copy = int(rows.category[first]) in _COPIES
     top_gb_s = None if is_copy else peak.bandwidth_gb_s
@@ -271,7 +259,7 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
 
 
 def _floor_us(
-    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: DevicePeak, tflop_s: float | None
+    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
 ) -> tuple[float | None, float | None]:
     """Return the floor and the time above it, of the launches whose floor is known."""
     needs_flop = category in PRODUCTS
