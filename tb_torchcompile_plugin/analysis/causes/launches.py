@@ -24,11 +24,7 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
     remedy,
     requested_graphs,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import (
-    cudagraph_skip_reasons,
-    cudagraph_skips,
-    skip_reason,
-)
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import ranges
@@ -382,7 +378,7 @@ class RepeatedOperators(PricedCause):
 
 def skips_graphs(data: CompileData) -> bool:
     """Whether torch skipped CUDA graphs that it was asked for."""
-    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+    return bool(data.of(cudagraph_skips) or data.of(skipped_graphs))
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:

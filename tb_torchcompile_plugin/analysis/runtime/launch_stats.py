@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
@@ -36,8 +37,9 @@ class CudaGraphs(msgspec.Struct, frozen=True):
     replays: int  # calls that launched a whole graph
     gpu_events: int  # that ran as part of graphs
     gpu_time_percent: float | None  # of the summed GPU event time
-    skips: int | None  # how often inductor used no graph though asked to; None where not recorded
-    skip_reasons: list[str] | None  # in torch's words, as far as it records them
+    skip_reasons: (
+        list[str] | None
+    )  # why there was none though asked for, in torch's words; None without compile data
 
 
 class LaunchStats(msgspec.Struct, frozen=True):
@@ -80,13 +82,13 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         unmatched_events=len(work.index) - int(launches.events.sum()),
         launches_per_step=in_steps / len(steps) if len(steps) else None,
         call_us=us(launches.dur.sum()),
-        call_median_us=median_us(launches.dur) or 0.0,
+        call_median_us=percentile_us(launches.dur) or 0.0,
         idle_launches=len(latency),
-        latency_median_us=median_us(latency),
-        latency_p95_us=_p95_us(latency),
+        latency_median_us=percentile_us(latency),
+        latency_p95_us=percentile_us(latency, 95),
         queued_launches=len(queued),
-        queue_wait_median_us=median_us(queued),
-        queue_wait_p95_us=_p95_us(queued),
+        queue_wait_median_us=percentile_us(queued),
+        queue_wait_p95_us=percentile_us(queued, 95),
         short_events=short,
         short_percent=share_percent(short, len(compared)),
         calls=_by_function(trace, launches),
@@ -94,13 +96,9 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     )
 
 
-def median_us(ns: Int64s) -> float | None:
-    """Return the median of times, in µs; None without any."""
-    return float(np.median(ns)) / 1000 if len(ns) else None
-
-
-def _p95_us(ns: Int64s) -> float | None:
-    return float(np.percentile(ns, 95)) / 1000 if len(ns) else None
+def percentile_us(ns: Int64s, percent: int = 50) -> float | None:
+    """Return a percentile of times, by default the median, in µs; None without any."""
+    return float(np.percentile(ns, percent)) / 1000 if len(ns) else None
 
 
 def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
@@ -113,7 +111,7 @@ def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
             calls=len(dur),
             gpu_events=int(launches.events[same].sum()),
             time_us=us(dur.sum()),
-            median_us=median_us(dur) or 0.0,
+            median_us=percentile_us(dur) or 0.0,
             max_us=us(dur.max()),
         )
         rows.append(row)
@@ -127,8 +125,7 @@ def _cuda_graphs(trace: Trace, work: GpuWork, launches: LaunchCalls, data: Compi
         replays=int(mask_of(trace.names, is_replay)[trace.name[calls]].sum()),
         gpu_events=len(replayed),
         gpu_time_percent=share_percent(int(trace.dur[replayed].sum()), int(trace.dur[work.index].sum())),
-        skips=data.of(cudagraph_skips) if data else None,
-        skip_reasons=data.of(cudagraph_skip_reasons) if data else None,
+        skip_reasons=list(dict.fromkeys(row.text for row in data.of(skipped_graphs))) if data else None,
     )
 
 
@@ -137,13 +134,6 @@ def cudagraph_skips(data: CompileData) -> int | None:
     if not data.summary.counters:
         return None
     return sum(int(row.value) for row in data.summary.counters if (row.group, row.name) == CUDAGRAPH_SKIPS)
-
-
-def cudagraph_skip_reasons(data: CompileData) -> list[str]:
-    """Return why inductor did not use CUDA graphs though asked to, each reason once."""
-    rows = (*data.summary.compilations, *data.summary.runtime_metrics)
-    reasons = (skip_reason(row.metrics) for row in rows)
-    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def skip_reason(metrics: Mapping[str, str]) -> str:
