@@ -45,15 +45,6 @@ class EagerOp(msgspec.Struct, frozen=True):
     device_us: float | None  # the GPU events that it launched; None without GPU
 
 
-class EagerInStep(msgspec.Struct, frozen=True):
-    """What ran eager in one step."""
-
-    step: str
-    host_us: float
-    device_us: float | None
-    share_percent: float | None
-
-
 class EagerTime(msgspec.Struct, frozen=True):
     """What ran eager, without what ran in regions (`in_region`): that is a cost of graph breaks."""
 
@@ -65,7 +56,7 @@ class EagerTime(msgspec.Struct, frozen=True):
     device_us: float | None
     device_share_percent: float | None
     stacks: bool
-    steps: list[EagerInStep]
+    steps: list[str]  # names of the profiled steps
     ops: list[EagerOp]
 
 
@@ -75,18 +66,13 @@ def eager_time(profile: Profile) -> EagerTime:
     outside, inside = (
         part.where(within(windows, part.start) >= 0) for part in (roots.outside, roots.in_regions)
     )
-    running = covered_ns(roots.running, *windows)
     gpu = len(profile.of(gpu_work).index) > 0
     device_ns = int(outside.device_ns.sum())
-    host_us, share = us(outside.host_ns.sum()), share_percent(running.sum(), windows.total_ns)
-    device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
-    step_of = within(steps.windows, outside.start)
-    by_step = zip(
-        steps.names,
-        sums(step_of, outside.host_ns, len(steps)),
-        sums(step_of, outside.device_ns, len(steps)),
-        map(share_percent, running, steps.ends - steps.starts),
+    host_us, share = (
+        us(outside.host_ns.sum()),
+        share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns),
     )
+    device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
         headline=_headline(host_us, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
@@ -96,9 +82,7 @@ def eager_time(profile: Profile) -> EagerTime:
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
         stacks=PYTHON_FUNCTION in profile.trace.cats,
-        steps=[
-            EagerInStep(name, us(ns), us(on_gpu) if gpu else None, of) for name, ns, on_gpu, of in by_step
-        ],
+        steps=steps.names,
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
 
