@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
     remedy,
     requested_graphs,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import ranges

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import percentile_us
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan

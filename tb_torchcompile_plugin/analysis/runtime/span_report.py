@@ -3,7 +3,7 @@
 The rows come from the other packages. Unknown is null, never 0.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -267,7 +267,7 @@ def _environment(summary: CompileSummary) -> Environment:
     """Return what was recorded; what is "" or not set is unknown."""
     recorded = summary.environment
     known = {field.name: value for field, value in recorded.ListFields() if value != ""}
-    fields = {name: known.get(name) for name in Environment.__struct_fields__}
+    fields: dict[str, Any] = {name: known.get(name) for name in Environment.__struct_fields__}
     fields["device_names"], fields["backends"] = list(recorded.device_names), list(recorded.backends)
     fields["variables"] = dict(sorted(recorded.variables.items()))
     return Environment(**fields)

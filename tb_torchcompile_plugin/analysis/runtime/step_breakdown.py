@@ -274,7 +274,8 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
         return []
     median = statistics.median(step.wall_us for step in steps)
     growth = _growth(profile, steps, slow)
-    by_step = grouped(profile.of(recompile_moments) or (), lambda moment: moment.step)
+    moments = profile.of(recompile_moments)
+    by_step = grouped(moments or (), lambda moment: moment.step)
     rows = []
     for row in slow:
         step, excess = steps[row].step or "", steps[row].wall_us - median
