@@ -572,7 +572,6 @@ export interface CudaGraphs {
   replays: number;
   gpu_events: number;
   gpu_time_percent: number | null;
-  skips: number | null;
   skip_reasons: string[] | null;
 }
 
@@ -612,13 +611,13 @@ export interface DeviceInStep {
 }
 
 export interface DevicePeak {
-  device: number;
-  name: string | null;
-  known: boolean;
   bandwidth_gb_s: number | null;
   fp32_tflop_s: number | null;
   tf32_tflop_s: number | null;
   bf16_tflop_s: number | null;
+  device: number;
+  name: string | null;
+  known: boolean;
 }
 
 export type DifferenceKind = 'cache' | 'collectives' | 'compilation' | 'execution_order';
@@ -665,13 +664,6 @@ export interface DynamicSymbol {
   line: number | null;
 }
 
-export interface EagerInStep {
-  step: string;
-  host_us: number;
-  device_us: number | null;
-  share_percent: number | null;
-}
-
 export type EagerKind = 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
 
 export interface EagerOp {
@@ -698,7 +690,7 @@ export interface EagerTime {
   device_us: number | null;
   device_share_percent: number | null;
   stacks: boolean;
-  steps: EagerInStep[];
+  steps: string[];
   ops: EagerOp[];
 }
 
@@ -2730,14 +2722,7 @@ export interface Verdict {
   bound: Bound;
   share_percent: number | null;
   device: number;
-  wall_us: number;
-  compute_us: number;
-  copy_us: number;
   communication_us: number;
-  input_us: number;
-  compile_us: number;
-  launch_us: number;
-  least_us: number;
 }
 
 export interface Version {
