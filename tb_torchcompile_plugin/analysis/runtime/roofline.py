@@ -89,8 +89,8 @@ class Achieved(msgspec.Struct, frozen=True):
     flop_per_byte: float | None = None  # of launches where both are known
     precision: Precision | None = None  # whose peak `tflop_percent` refers to; bf16 stands for float16, too
     bytes_per_launch: float | None = None  # the mean
-    floor_us: float | None = None  # the least that the launches can take, at the peak of what bounds them
-    above_floor_us: float | None = None  # how much longer they took; None where the floor is unknown
+    # How much longer they took than they need at the peak of what bounds them; None where that is unknown.
+    above_floor_us: float | None = None
 
 
 class DevicePeak(Peak, frozen=True, kw_only=True):
@@ -213,7 +213,6 @@ def achieved(
     if tflop_s is not None and fastest is not None and tflop_s > _MAX_OF_PEAK * fastest:
         flop, tflop_s, flop_from = np.full(len(flop), np.nan), None, None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
-    floor_us, above_us = (None, None) if is_copy else _floor_us(category, moved, flop, dur, peak, limit)
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=100 * gb_s / top_gb_s if gb_s is not None and top_gb_s else None,
@@ -224,8 +223,7 @@ def achieved(
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
         precision=None if tflop_s is None else precision,
         bytes_per_launch=None if np.isnan(moved).all() else float(np.nanmean(moved)),
-        floor_us=floor_us,
-        above_floor_us=above_us,
+        above_floor_us=None if is_copy else _above_floor_us(category, moved, flop, dur, peak, limit),
     )
 
 
@@ -258,18 +256,16 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
     return None if rounds is None else "tf32" if rounds else "fp32"
 
 
-def _floor_us(
+def _above_floor_us(
     category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
-) -> tuple[float | None, float | None]:
-    """Return the floor and the time above it, of the launches whose floor is known."""
+) -> float | None:
+    """Return the time above the floor, of the launches whose floor is known."""
     needs_flop = category in PRODUCTS
     if not peak.bandwidth_gb_s or (needs_flop and not tflop_s):
-        return None, None
+        return None
     least = moved / peak.bandwidth_gb_s  # a byte per ns is a GB/s
     if tflop_s:
         least = np.fmax(least, flop / (1e3 * tflop_s))
     known = ~np.isnan(flop if needs_flop else least)
-    if not known.any():
-        return None, None
-    floor = np.minimum(least[known], dur[known]).round().astype(np.int64)
-    return us(floor.sum()), us((dur[known] - floor).sum())
+    above = (dur[known] - least[known].round()).clip(min=0)
+    return us(above.sum()) if known.any() else None

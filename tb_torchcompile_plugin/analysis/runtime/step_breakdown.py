@@ -99,7 +99,6 @@ class SlowStep(msgspec.Struct, frozen=True):
     step: str
     row: int  # among the steps
     excess_us: float  # time beyond the median step
-    times_median: float
     # `gc` or `autotune`, where recorded; `recompile` or `compile`; otherwise the part that grew most. None where
     # none of them explains half of the excess.
     reason: Reason | None
@@ -284,7 +283,7 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
         why = _REASON_NAMES.get(reason) or str(reason).replace("_", " ")
         if reason == "compile" and ids:
             reason, why = "recompile", f"recompile of {', '.join(ids)}"
-        rows.append(SlowStep(step, row, excess, steps[row].wall_us / median, reason, explained, ids, why))
+        rows.append(SlowStep(step, row, excess, reason, explained, ids, why))
     return rows
 
 
