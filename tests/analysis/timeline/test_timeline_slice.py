@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import host_inside, host_tracks, timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.intervals import us
 from timeline_reference import ns
@@ -30,6 +30,10 @@ def slice_of(timeline: Timeline, name: str) -> TimelineSlice:
     """The first slice of that name."""
     hits = timeline_search(timeline, name, None, [], 0, 0, 1).hits
     return timeline_slice(timeline, hits[0].lane, hits[0].row)
+
+
+def values(facts: list[Fact]) -> dict[str, str | None]:
+    return {fact.label: fact.value for fact in facts}
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +51,7 @@ class TestSlice:
         assert (gpu.launch.lane, gpu.launch.row, gpu.launch.start_ns) == (call.lane, call.row, 3000)
         assert [(one.row, one.start_ns, one.dur_ns) for one in call.kernels] == [(gpu.row, 20_000, 5000)]
         assert (gpu.kernel, call.kernel) == ("gemm", "gemm")
-        assert gpu.args is not None
-        assert gpu.args["grid"] == [1, 2, 3]
+        assert values(gpu.arguments)["grid"] == "[1,2,3]"
         assert call.parent == slice_of(timeline, "aten::mm").row
 
     def test_forward_and_backward_know_each_other(self, tmp_path: Path) -> None:
@@ -87,20 +90,18 @@ class TestSlice:
             slice_("next", 12, 1),
         ]
         timeline = timeline_of(write_trace(tmp_path, events))
-        assert slice_of(timeline, "outer").self_ns == 5000
+        assert values(slice_of(timeline, "outer").facts)["Self"] == "5.00 µs"
         crossing, after = slice_of(timeline, "crosses"), slice_of(timeline, "next")
-        assert (crossing.crossing, crossing.depth, crossing.dur_ns) == (True, 2, 6000)
-        assert (after.crossing, after.depth) == (False, 0)
+        assert ("Crosses" in values(crossing.facts), crossing.depth, crossing.dur_ns) == (True, 2, 6000)
+        assert ("Crosses" in values(after.facts), after.depth) == (False, 0)
 
     def test_every_kernel_of_a_recording_has_the_launch_of_the_file(self, breaks: Timeline) -> None:
         trace = breaks.rows.trace
         for row in random.Random(1).sample(trace.select(cat="kernel").tolist(), 20):
             answer = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
-            assert answer.args is not None
             assert answer.launch is not None
             launch = timeline_slice(breaks, answer.launch.lane, answer.launch.row)
-            assert launch.args is not None
-            assert launch.args["correlation"] == answer.args["correlation"]
+            assert values(launch.arguments)["correlation"] == values(answer.arguments)["correlation"]
             assert row in [kernel.row for kernel in launch.kernels]
             assert answer.compile_id is None or answer.compile_id.endswith("/0")
 
@@ -128,8 +129,8 @@ class TestSlice:
         items = breaks.slices[lane]
         assert isinstance(items, ItemSlices)
         answer = timeline_slice(breaks, lane, 0)
-        assert answer.args is not None
-        assert (answer.compile_id, answer.args["line"], answer.args["host_us"]) == ("0/0", 26, 189.513)
+        facts = values(answer.arguments)
+        assert (answer.compile_id, facts["line"], facts["host_us"]) == ("0/0", "26", "189.513")
         assert answer.slice is not None
         assert answer.slice.name == "Torch-Compiled Region: 1/0"
         nested = timeline_slice(breaks, lane_of(breaks, "regions"), 1)
@@ -140,7 +141,7 @@ class TestSlice:
         timeline = timeline_of(path)
         path.unlink()
         answer = slice_of(timeline, "a")
-        assert answer.args is None
+        assert answer.arguments == []
         assert "cannot be opened" in answer.args_problem
 
     @pytest.mark.parametrize(("lane", "row"), [(2, 1), (2, 99), (0, 0), (9, 0), (1, 0)])
@@ -227,7 +228,7 @@ class TestRange:
             kernel("other", 60, 5),
         ]
         answer = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
-        facts = {fact.label: fact.value for fact in answer.facts}
+        facts = values(answer.facts)
         assert facts["GPU 0 busy"] == "37.5 % (12.0 µs), 2 kernels"
         assert facts[f"thread {MAIN}"] == "100 % (32.0 µs)"
         kernels, ops = ([(row.name, row.text) for row in group.rows] for group in answer.longest)
@@ -351,8 +352,10 @@ def test_a_launch_knows_its_place_among_those_of_its_kernel(tmp_path: Path) -> N
     rows = np.flatnonzero([trace.names[name] == "k" for name in trace.name])
     rows = rows[np.argsort(trace.ts[rows])]
     first, second, third = (timeline_slice(timeline, -1, int(row)) for row in rows)
-    assert (first.number, first.of, first.previous, first.idle_before_ns) == (1, 3, None, None)
+    assert (first.number, first.of, first.previous) == (1, 3, None)
+    assert values(first.facts)["Idle before"] is None
     assert second.previous is not None and second.following is not None
     assert (second.number, second.previous.row, second.following.row) == (2, rows[0], rows[2])
-    assert (second.idle_before_ns, second.queued_ns) == (30_000, 30_000)
-    assert (third.idle_before_ns, third.following) == (0, None)
+    facts = values(second.facts)
+    assert (facts["Idle before"], facts["Queue time"]) == ("30.0 µs", "30.0 µs")
+    assert (values(third.facts)["Idle before"], third.following) == ("0 µs", None)
