@@ -10,7 +10,6 @@ export interface Achieved {
   flop_per_byte: number | null;
   precision: Precision | null;
   bytes_per_launch: number | null;
-  floor_us: number | null;
   above_floor_us: number | null;
 }
 
@@ -917,13 +916,6 @@ export interface Gpu {
   exposed_memory_us: number;
 }
 
-export interface GpuInRange {
-  device: number;
-  busy_ns: number;
-  busy_percent: number | null;
-  kernels: number;
-}
-
 export interface GpuPart {
   device: number;
   busy_us: number;
@@ -1381,14 +1373,6 @@ export interface KernelDifference {
   words: Record<string, string>;
 }
 
-export interface KernelInRange {
-  device: number;
-  name: string;
-  category: Category | SliceKind;
-  launches: number;
-  time_ns: number;
-}
-
 export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
@@ -1733,14 +1717,6 @@ export interface Notice {
 
 export type Obstacle =
   'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
-
-export interface OpInRange {
-  name: string;
-  cat: string;
-  calls: number;
-  self_ns: number;
-  time_ns: number;
-}
 
 export type Operation =
   | 'all_gather'
@@ -2328,7 +2304,6 @@ export interface SlowStep {
   step: string;
   row: number;
   excess_us: number;
-  times_median: number;
   reason:
     | Category
     | Cause
@@ -2587,13 +2562,6 @@ export interface TableLayout {
   more: Record<string, string>;
 }
 
-export interface ThreadInRange {
-  lane: number;
-  title: string;
-  busy_ns: number;
-  busy_percent: number | null;
-}
-
 export type TimeKind =
   | 'aten'
   | 'attention'
@@ -2652,51 +2620,33 @@ export interface TimelineLanes {
 }
 
 export interface TimelineRange {
-  start_ns: number;
-  end_ns: number;
   facts: Fact[];
   longest: Longest[];
-  gpu: GpuInRange[];
-  threads: ThreadInRange[];
-  kernels: KernelInRange[];
-  distinct_kernels: number;
-  kernel_ns: number;
-  ops: OpInRange[];
-  distinct_ops: number;
-  host_self_ns: number;
 }
 
 export interface TimelineSlice {
   row: number;
   lane: number;
   name: string;
-  cat: string;
   color: number;
   start_ns: number;
   dur_ns: number;
-  self_ns: number | null;
   depth: number;
-  crossing: boolean;
   parent: number | null;
-  args: Record<string, unknown> | null;
   args_problem: string;
   launch: SliceRef | null;
   kernels: SliceRef[];
-  op: SliceRef | null;
   forward: SliceRef | null;
   backward: SliceRef[];
   slice: SliceRef | null;
   compile_id: string | null;
   epoch: number | null;
-  graph_key: string | null;
   kernel: string | null;
   kernel_row: string | null;
   number: number | null;
   of: number | null;
   previous: SliceRef | null;
   following: SliceRef | null;
-  queued_ns: number | null;
-  idle_before_ns: number | null;
   user_line: SourceLine | null;
   facts: Fact[];
   related: RelatedSlices[];
