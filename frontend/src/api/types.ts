@@ -663,6 +663,13 @@ export interface DynamicSymbol {
   line: number | null;
 }
 
+export interface EagerInStep {
+  step: string;
+  host_us: number;
+  device_us: number | null;
+  share_percent: number | null;
+}
+
 export type EagerKind = 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
 
 export interface EagerOp {
@@ -689,7 +696,7 @@ export interface EagerTime {
   device_us: number | null;
   device_share_percent: number | null;
   stacks: boolean;
-  steps: string[];
+  steps: EagerInStep[];
   ops: EagerOp[];
 }
 

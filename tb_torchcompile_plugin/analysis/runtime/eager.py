@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -45,6 +45,15 @@ class EagerOp(msgspec.Struct, frozen=True):
     device_us: float | None  # the GPU events that it launched; None without GPU
 
 
+class EagerInStep(msgspec.Struct, frozen=True):
+    """What ran eager in one step."""
+
+    step: str
+    host_us: float
+    device_us: float | None
+    share_percent: float | None
+
+
 class EagerTime(msgspec.Struct, frozen=True):
     """What ran eager, without what ran in regions (`in_region`): that is a cost of graph breaks."""
 
@@ -56,7 +65,7 @@ class EagerTime(msgspec.Struct, frozen=True):
     device_us: float | None
     device_share_percent: float | None
     stacks: bool
-    steps: list[str]  # names of the profiled steps
+    steps: list[EagerInStep]
     ops: list[EagerOp]
 
 
@@ -67,11 +76,8 @@ def eager_time(profile: Profile) -> EagerTime:
         part.where(within(windows, part.start) >= 0) for part in (roots.outside, roots.in_regions)
     )
     gpu = len(profile.of(gpu_work).index) > 0
-    device_ns = int(outside.device_ns.sum())
-    host_us, share = (
-        us(outside.host_ns.sum()),
-        share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns),
-    )
+    host_us, device_ns = us(outside.host_ns.sum()), int(outside.device_ns.sum())
+    share = share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns)
     device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
         headline=_headline(host_us, share, device_share, len(steps)) if len(outside.row) else "",
@@ -82,9 +88,18 @@ def eager_time(profile: Profile) -> EagerTime:
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
         stacks=PYTHON_FUNCTION in profile.trace.cats,
-        steps=steps.names,
+        steps=_by_step(steps, outside, roots.running, gpu),
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
+
+
+def _by_step(steps: StepWindows, roots: Roots, running: Intervals, gpu: bool) -> list[EagerInStep]:
+    step_of, shares = within(steps.windows, roots.start), covered_ns(running, steps.starts, steps.ends)
+    host, device = (sums(step_of, ns, len(steps)) for ns in (roots.host_ns, roots.device_ns))
+    return [
+        EagerInStep(name, us(host[row]), us(device[row]) if gpu else None, share_percent(shares[row], length))
+        for row, (name, length) in enumerate(zip(steps.names, (steps.ends - steps.starts).tolist()))
+    ]
 
 
 def _headline(host_us: float, share: float | None, device_share: float | None, steps: int) -> str:
