@@ -148,10 +148,13 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     replayed, recorded = called & runs.replayed, called & runs.recorded
     plain = called & ~runs.recorded & (runs.launches == 0)
     functions, recordings, skip_reason = _compile_data(profile, graph)
-    counts = [
-        int(calls.sum()) for calls in (called, replayed, recorded, plain, called & (runs.preparations > 0))
-    ]
-    state = _state(*counts, is_again=bool(_reasons_again(recordings or [])), skip_reason=skip_reason)
+    masks = called, replayed, recorded, plain, called & (runs.preparations > 0)
+    calls, replays, recording_calls, plain_calls, preparations = (int(mask.sum()) for mask in masks)
+    state = _state(
+        *(calls, replays, recording_calls, plain_calls, preparations),
+        is_again=bool(_reasons_again(recordings or [])),
+        skip_reason=skip_reason,
+    )
     # Of the latest compilation of this id.
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
@@ -167,10 +170,10 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         line=record.optional_number(frame, "line") if frame else None,
         state=state,
         why=_why(functions, recordings or [], skip_reason, state),
-        calls=counts[0],
-        replayed_calls=counts[1],
-        recorded_calls=counts[2],
-        plain_calls=counts[3],
+        calls=calls,
+        replayed_calls=replays,
+        recorded_calls=recording_calls,
+        plain_calls=plain_calls,
         recordings=None if recordings is None else len(recordings),
         functions=len(functions) or None,
         recording_us=spent,
