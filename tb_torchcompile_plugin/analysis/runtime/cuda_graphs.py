@@ -150,11 +150,8 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     functions, recordings, skip_reason = _compile_data(profile, graph)
     masks = called, replayed, recorded, plain, called & (runs.preparations > 0)
     calls, replays, recording_calls, plain_calls, preparations = (int(mask.sum()) for mask in masks)
-    state = _state(
-        *(calls, replays, recording_calls, plain_calls, preparations),
-        is_again=bool(_reasons_again(recordings or [])),
-        skip_reason=skip_reason,
-    )
+    is_again = bool(_reasons_again(recordings or []))
+    state = _state(calls, replays, recording_calls, plain_calls, preparations, is_again, skip_reason)
     # Of the latest compilation of this id.
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
@@ -204,7 +201,7 @@ def _compile_data(
 
 
 def _state(
-    calls: int, replayed: int, recorded: int, plain: int, prepared: int, *, is_again: bool, skip_reason: str
+    calls: int, replayed: int, recorded: int, plain: int, prepared: int, is_again: bool, skip_reason: str
 ) -> GraphState:
     if not calls:
         return "skipped" if skip_reason else "not_run"
