@@ -10,7 +10,6 @@ export interface Achieved {
   flop_per_byte: number | null;
   precision: Precision | null;
   bytes_per_launch: number | null;
-  floor_us: number | null;
   above_floor_us: number | null;
 }
 
@@ -562,7 +561,6 @@ export interface CudaGraphs {
   replays: number;
   gpu_events: number;
   gpu_time_percent: number | null;
-  skips: number | null;
   skip_reasons: string[] | null;
 }
 
@@ -602,13 +600,13 @@ export interface DeviceInStep {
 }
 
 export interface DevicePeak {
-  device: number;
-  name: string | null;
-  known: boolean;
   bandwidth_gb_s: number | null;
   fp32_tflop_s: number | null;
   tf32_tflop_s: number | null;
   bf16_tflop_s: number | null;
+  device: number;
+  name: string | null;
+  known: boolean;
 }
 
 export type DifferenceKind = 'cache' | 'collectives' | 'compilation' | 'execution_order';
@@ -913,13 +911,6 @@ export interface Gpu {
   compute_us: number;
   exposed_communication_us: number;
   exposed_memory_us: number;
-}
-
-export interface GpuInRange {
-  device: number;
-  busy_ns: number;
-  busy_percent: number | null;
-  kernels: number;
 }
 
 export interface GpuPart {
@@ -1352,14 +1343,6 @@ export interface KernelDifference {
   words: Record<string, string>;
 }
 
-export interface KernelInRange {
-  device: number;
-  name: string;
-  category: Category | SliceKind;
-  launches: number;
-  time_ns: number;
-}
-
 export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
@@ -1710,14 +1693,6 @@ export interface Notice {
 
 export type Obstacle =
   'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
-
-export interface OpInRange {
-  name: string;
-  cat: string;
-  calls: number;
-  self_ns: number;
-  time_ns: number;
-}
 
 export type Operation =
   | 'all_gather'
@@ -2321,7 +2296,6 @@ export interface SlowStep {
   step: string;
   row: number;
   excess_us: number;
-  times_median: number;
   reason:
     | Category
     | Cause
@@ -2579,13 +2553,6 @@ export interface TableLayout {
   more: Record<string, string>;
 }
 
-export interface ThreadInRange {
-  lane: number;
-  title: string;
-  busy_ns: number;
-  busy_percent: number | null;
-}
-
 export type TimeKind =
   | 'aten'
   | 'attention'
@@ -2644,51 +2611,33 @@ export interface TimelineLanes {
 }
 
 export interface TimelineRange {
-  start_ns: number;
-  end_ns: number;
   facts: Fact[];
   longest: Longest[];
-  gpu: GpuInRange[];
-  threads: ThreadInRange[];
-  kernels: KernelInRange[];
-  distinct_kernels: number;
-  kernel_ns: number;
-  ops: OpInRange[];
-  distinct_ops: number;
-  host_self_ns: number;
 }
 
 export interface TimelineSlice {
   row: number;
   lane: number;
   name: string;
-  cat: string;
   color: number;
   start_ns: number;
   dur_ns: number;
-  self_ns: number | null;
   depth: number;
-  crossing: boolean;
   parent: number | null;
-  args: Record<string, unknown> | null;
   args_problem: string;
   launch: SliceRef | null;
   kernels: SliceRef[];
-  op: SliceRef | null;
   forward: SliceRef | null;
   backward: SliceRef[];
   slice: SliceRef | null;
   compile_id: string | null;
   epoch: number | null;
-  graph_key: string | null;
   kernel: string | null;
   kernel_row: string | null;
   number: number | null;
   of: number | null;
   previous: SliceRef | null;
   following: SliceRef | null;
-  queued_ns: number | null;
-  idle_before_ns: number | null;
   user_line: SourceLine | null;
   facts: Fact[];
   related: RelatedSlices[];
@@ -2714,14 +2663,7 @@ export interface Verdict {
   bound: Bound;
   share_percent: number | null;
   device: number;
-  wall_us: number;
-  compute_us: number;
-  copy_us: number;
   communication_us: number;
-  input_us: number;
-  compile_us: number;
-  launch_us: number;
-  least_us: number;
 }
 
 export interface Version {

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skippe
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
 from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
