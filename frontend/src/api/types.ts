@@ -180,7 +180,6 @@ export interface CategoryDifference {
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export type Cause =
@@ -230,8 +229,8 @@ export interface Collective {
 }
 
 export interface CollectiveCompared {
-  group: string;
   op: Operation;
+  group: string;
   dtype: string;
   message_bytes: number | null;
   transfer_us: Pair;
@@ -239,7 +238,6 @@ export interface CollectiveCompared {
   busbw_gb_s: Pair;
   instances: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface CollectiveRow {
@@ -285,7 +283,6 @@ export interface ComparedTables {
   operators: OperatorDifference[];
   modules: ModuleDifference[];
   memory: MemoryDifference[];
-  layout: TableLayout[];
 }
 
 export interface Comparison {
@@ -357,7 +354,6 @@ export interface CompilationDifference {
   duration_s: Pair;
   graph_ops: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface Compilations {
@@ -782,24 +778,10 @@ export interface Failure {
 }
 
 export interface Figure {
-  name: FigureName;
+  name: string;
   value: Pair;
   words: InWords;
 }
-
-export type FigureName =
-  | 'compilations'
-  | 'compile_s'
-  | 'gpu_busy_percent'
-  | 'gpu_busy_us'
-  | 'gpu_time_us'
-  | 'graph_break_direct_us'
-  | 'graph_break_us'
-  | 'graph_breaks'
-  | 'launches'
-  | 'recompiles'
-  | 'span_us'
-  | 'step_us';
 
 export interface Finding {
   rule: string;
@@ -1279,18 +1261,13 @@ export interface JobStep {
   compile_us: number;
 }
 
-export type JobTable = 'collectives' | 'late' | 'ranks';
-
 export interface JobsCompared {
   verdict: string;
   notice: string | null;
-  a_ranks: number;
-  b_ranks: number;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
   late: LateCompared[];
   collectives: CollectiveCompared[];
-  layout: TableLayout[];
 }
 
 export interface JoinedCall {
@@ -1382,11 +1359,9 @@ export interface KernelDifference {
   places: number;
   a: SideWork;
   b: SideWork;
-  delta_us: number;
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface KernelInRange {
@@ -1482,7 +1457,6 @@ export interface LateCompared {
   where: string | null;
   excess_us: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface LateRank {
@@ -1719,11 +1693,10 @@ export interface Module {
 
 export interface ModuleDifference {
   path: string;
-  calls: Pair;
   host_us: Pair;
   device_us: Pair;
+  calls: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface Modules {
@@ -1788,11 +1761,10 @@ export interface Operator {
 export interface OperatorDifference {
   name: string;
   kind: OperatorKind;
-  calls: Pair;
   self_host_us: Pair;
   self_device_us: Pair;
+  calls: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export type OperatorKind = 'label' | 'operator' | 'overhead' | 'runtime';
@@ -2035,17 +2007,16 @@ export interface PythonTime {
 export interface RankCompared {
   rank: number;
   step_us: Pair;
+  exposed_wait_us: Pair;
+  late_us: Pair;
   compute_us: Pair;
   overlapped_us: Pair;
   exposed_transfer_us: Pair;
-  exposed_wait_us: Pair;
   exposed_unknown_us: Pair;
   exposed_memory_us: Pair;
   idle_us: Pair;
   wait_us: Pair;
-  late_us: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface RankDifference {
@@ -2254,6 +2225,7 @@ export interface SheetColumn {
   total: boolean;
   hidden: boolean;
   grow: boolean;
+  sides: boolean;
 }
 
 export interface SheetTable {
@@ -2270,8 +2242,6 @@ export interface Sheets {
 export interface SideWork {
   kernels: string[];
   operators: string[];
-  launches: number;
-  time_us: number;
 }
 
 export type SizeServed = 'dynamic' | 'eager' | 'specialised';
@@ -2543,7 +2513,6 @@ export interface StepTime {
 export interface StepTimeDifference {
   a: StepTimes;
   b: StepTimes;
-  delta_us: number;
   noise_us: number | null;
   within_noise: boolean | null;
 }
@@ -2585,14 +2554,6 @@ export interface SymbolicShape {
   source: string | null;
   backed: boolean;
   stack: Frame[];
-}
-
-export interface TableLayout {
-  rows: 'compilations' | 'kernel_categories' | 'kernels' | 'modules' | 'operators' | JobTable;
-  label: string;
-  texts: Record<string, string>;
-  numbers: Record<string, string>;
-  more: Record<string, string>;
 }
 
 export interface ThreadInRange {

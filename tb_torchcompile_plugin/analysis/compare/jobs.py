@@ -8,24 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import basename
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    Pair,
-    change_of,
-    numbers,
-    pair,
-    why_no_verdict,
-)
-from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
+from tb_torchcompile_plugin.analysis.compare.sides import why_no_verdict
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import (
     StepTimeDifference,
     StepTimes,
@@ -55,26 +50,8 @@ _VERB_OF_PART = {
     "exposed_memory": "copies alone",
     "idle": "idles",
 }
+_HIDDEN = column_head(hidden=True)
 _FIGURES = ("step_us", *(f"{part}_us" for part in _VERB_OF_PART), "wait_us", "late_us")
-
-_RANK = {"step_us": "Step", "exposed_wait_us": "Waits", "late_us": "Others waited"}
-_RANK_PARTS = {
-    "compute_us": "Compute",
-    "overlapped_us": "Overlapped",
-    "exposed_transfer_us": "Exposed transfer",
-    "exposed_unknown_us": "Exposed, not known which",
-    "exposed_memory_us": "Exposed memory",
-    "idle_us": "Idle",
-    "wait_us": "Waits, overlapped too",
-}
-_LATE = {"rank": "Rank", "cause": "What", "name": "Culprit", "where": "Your line"}
-_COLLECTIVE = {"op": "Collective", "group": "Group", "dtype": "Type", "message_bytes": "Size"}
-_TIMES = {"transfer_us": "Transfer", "wait_us": "Wait", "busbw_gb_s": "Bus GB/s"}
-LAYOUT = [
-    TableLayout("ranks", "Ranks", {"rank": "Rank"}, _RANK, _RANK_PARTS),
-    TableLayout("late", "Why ranks come late", _LATE, {"excess_us": "Longer than its peers"}),
-    TableLayout("collectives", "Collectives", _COLLECTIVE, _TIMES, {"instances": "Times"}),
-]
 
 
 class RankCompared(Compared, frozen=True):
@@ -82,38 +59,39 @@ class RankCompared(Compared, frozen=True):
 
     rank: int
     step_us: Pair
-    compute_us: Pair
-    overlapped_us: Pair
-    exposed_transfer_us: Pair
-    exposed_wait_us: Pair
-    exposed_unknown_us: Pair
-    exposed_memory_us: Pair
-    idle_us: Pair
-    wait_us: Pair  # in collectives, for others
-    late_us: Pair  # how long the others waited for it, together
+    exposed_wait_us: Annotated[Pair, column_head("Waits")]
+    late_us: Annotated[Pair, column_head("Others waited")]  # for it, together
+    compute_us: Annotated[Pair, _HIDDEN]
+    overlapped_us: Annotated[Pair, _HIDDEN]
+    exposed_transfer_us: Annotated[Pair, _HIDDEN]
+    exposed_unknown_us: Annotated[Pair, _HIDDEN]
+    exposed_memory_us: Annotated[Pair, _HIDDEN]
+    idle_us: Annotated[Pair, _HIDDEN]
+    wait_us: Annotated[Pair, column_head("Waits, overlapped too", hidden=True)]  # in collectives, for others
 
 
 class LateCompared(Compared, frozen=True):
     """What a rank did in a step beyond its peers, by cause."""
 
     rank: int
-    cause: LateCause
-    name: str
-    where: str | None  # the user's line, with the folder where files of several folders have that name
-    excess_us: Pair
+    cause: Annotated[LateCause, column_head("What")]
+    name: Annotated[str, column_head("Culprit")]
+    # The user's line, with the folder where files of several folders have that name.
+    where: Annotated[str | None, column_head("Your line")]
+    excess_us: Annotated[Pair, column_head("Longer than its peers")]
 
 
 class CollectiveCompared(Compared, frozen=True):
     """Collectives of one group, kind and size; times of a step, over all ranks."""
 
+    op: Annotated[Operation, column_head("Collective")]
     group: str
-    op: Operation
-    dtype: str
-    message_bytes: int | None
+    dtype: Annotated[str, column_head("Type")]
+    message_bytes: Annotated[int | None, column_head("Size")]
     transfer_us: Pair
     wait_us: Pair
-    busbw_gb_s: Pair
-    instances: Pair
+    busbw_gb_s: Annotated[Pair, column_head("Bus GB/s")]
+    instances: Annotated[Pair, column_head("Times", hidden=True)]
 
 
 class JobsCompared(msgspec.Struct, frozen=True):
@@ -121,13 +99,10 @@ class JobsCompared(msgspec.Struct, frozen=True):
 
     verdict: str
     notice: str | None  # why the ranks of both cannot be compared
-    a_ranks: int
-    b_ranks: int
     step_time: StepTimeDifference | None  # of the slowest rank in each step; None where a side has no steps
     ranks: list[RankCompared]
-    late: list[LateCompared]
+    late: Annotated[list[LateCompared], column_head("Why ranks come late")]
     collectives: list[CollectiveCompared]
-    layout: list[TableLayout]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +115,12 @@ class Jobs(Memoized):
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
-    sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
-        return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
+        return JobsCompared(notice, notice, None, [], [], [])
     step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
     ranks = _ranks(jobs)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)
+    return JobsCompared(verdict, None, step_time, ranks, _late(jobs), _collectives(jobs))
 
 
 def _notice(jobs: Jobs) -> str | None:

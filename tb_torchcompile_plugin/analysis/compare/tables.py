@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -14,11 +14,13 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Sides
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -26,7 +28,6 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
 from tb_torchcompile_plugin.torch_names.slices import without_key
 
-JobTable = Literal["ranks", "late", "collectives"]
 _UNKNOWN = Pair(None, None, None)
 _Sums = defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]
 
@@ -34,20 +35,20 @@ _Sums = defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]
 class OperatorDifference(Compared, frozen=True):
     """Own time of an operator, label or CUDA call in an average step; 0 calls where it was not called."""
 
-    name: str
+    name: Annotated[str, column_head("Operator")]
     kind: OperatorKind
-    calls: Pair
     self_host_us: Pair
     self_device_us: Pair  # unknown where a side has no GPU events
+    calls: Pair
 
 
 class ModuleDifference(Compared, frozen=True):
     """A module in an average step, or in the span; unknown where a side did not call it."""
 
-    path: str  # the modules around it, outermost first
-    calls: Pair
+    path: Annotated[str, column_head("Module")]  # the modules around it, outermost first
     host_us: Pair
-    device_us: Pair
+    device_us: Annotated[Pair, column_head("GPU")]
+    calls: Pair
 
 
 class MemoryDifference(msgspec.Struct, frozen=True):
@@ -59,30 +60,6 @@ class MemoryDifference(msgspec.Struct, frozen=True):
     words: list[InWords]  # of the peaks that are known of a side
 
 
-class TableLayout(msgspec.Struct, frozen=True):
-    """How a table is shown."""
-
-    rows: Literal["kernels", "kernel_categories", "operators", "modules", "compilations"] | JobTable
-    label: str
-    texts: dict[str, str]  # column head by field
-    numbers: dict[str, str]
-    more: dict[str, str] = {}  # numbers that are shown on demand
-
-
-_WORK = {"time_us": "Time", "launches": "Launches"}
-_OPERATOR = {"self_host_us": "Self host", "self_device_us": "Self GPU", "calls": "Calls"}
-_MODULE = {"host_us": "Host", "device_us": "GPU", "calls": "Calls"}
-_COMPILATION = {"function": "Function", "direction": "Direction", "compile_ids": "Compile ids"}
-_COMPILED = {"duration_s": "Time", "graph_ops": "Graph ops"}
-LAYOUT = [
-    TableLayout("kernels", "Kernels", {"name": "Kernels of", "category": "Category"}, _WORK),
-    TableLayout("kernel_categories", "Categories", {"category": "Category"}, _WORK),
-    TableLayout("operators", "Operators", {"name": "Operator", "kind": "Kind"}, _OPERATOR),
-    TableLayout("modules", "Modules", {"path": "Module"}, _MODULE),
-    TableLayout("compilations", "Compilations", _COMPILATION, _COMPILED),
-]
-
-
 class ComparedTables(msgspec.Struct, frozen=True):
     """Rows of an average step, or of the whole spans where a side has no steps; empty where nothing was recorded."""
 
@@ -90,19 +67,18 @@ class ComparedTables(msgspec.Struct, frozen=True):
     operators: list[OperatorDifference]
     modules: list[ModuleDifference]
     memory: list[MemoryDifference]
-    layout: list[TableLayout]  # of these tables, and of those in `Comparison`
 
 
 def compare_tables(sides: Sides) -> ComparedTables:
     """Return all rows that either side has."""
     a, b = sides.a.profile, sides.b.profile
     if a is None or b is None:
-        return ComparedTables([], [], [], [], LAYOUT)
-    whole = pairs.compares_whole_spans(sides.a, sides.b)
+        return ComparedTables([], [], [], [])
+    whole = compares_whole_spans(sides.a, sides.b)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
-    return ComparedTables(kernels, operators_, modules_, _memory(a, b), LAYOUT)
+    return ComparedTables(kernels, operators_, modules_, _memory(a, b))
 
 
 def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:

@@ -51,6 +51,10 @@ export function textOf(row: SheetRow, column: SheetColumn): string | null {
 
 const KINDS = new Set<string>(['us', 'ns', 's', 'percent', 'bytes', 'count'] satisfies ColumnKind[]);
 
+/** How a table shows and sorts a column. */
+export const columnKind = (kind: string) =>
+  (KINDS.has(kind) ? kind : kind === 'number' ? 'count' : 'text') as ColumnKind;
+
 /** What the first column looks like in a tree, a file and a word. */
 function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   const { key, kind } = column;
@@ -68,7 +72,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
     return {
       ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
-      kind: (KINDS.has(kind) ? kind : kind === 'number' ? 'count' : 'text') as ColumnKind,
+      kind: columnKind(kind),
       hidden: hidden || rows.every((row) => valueOf(row, column) === null),
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,
