@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from compile_records import artifact, line
+from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
@@ -58,7 +58,7 @@ def judged(
     base: MeasuredRun | Sequence[MeasuredRun], head: MeasuredRun, *conditions: str, allow: Sequence[str] = ()
 ) -> GateReport:
     runs = [base] if isinstance(base, MeasuredRun) else base
-    return gate(runs, head, parse_settings(conditions, allow, ""))
+    return gate(runs, head, read_settings(conditions, allow, ""))
 
 
 def add_break(folder: Path) -> None:

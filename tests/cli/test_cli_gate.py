@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from gates import a_run, add_break, add_recompile, judged, slow_down
+from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
@@ -139,7 +139,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
     measures: dict[str, Any] = {name: unknown_measure(evil) for name in METRICS} | {"breaks": Measure(0)}
     base = a_run(**measures)
     head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
-    report = gate([base], head, parse_settings(["breaks>0", "step>3%"], [], evil))
+    report = gate([base], head, read_settings(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text
     assert "\ntb-torchcompile compare 'a`b' 'x y' --fail-on" in text
@@ -152,7 +152,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 @pytest.mark.parametrize("torch", ["2.13", "2.14"])
 def test_markdown_has_the_command_to_reproduce_it(torch):
     base, head = (a_run(torch=of, breaks=Measure(0)) for of in ("2.13", torch))
-    settings = parse_settings(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
+    settings = read_settings(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
     command = (
         "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
     )

@@ -6,17 +6,10 @@ from contextlib import suppress
 import pytest
 
 from gates import a_run, count, kernels, timed
-from tb_torchcompile_plugin.analysis.compare import gate_metrics as baseline
+from tb_torchcompile_plugin.analysis.compare import baseline
+from tb_torchcompile_plugin.analysis.compare.baseline import MAX_BYTES, is_baseline, load, save
 from tb_torchcompile_plugin.analysis.compare.baseline_pb2 import Baseline
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    MAX_BYTES,
-    MAX_ITEMS,
-    MAX_SAMPLES,
-    MeasuredItem,
-    is_baseline,
-    load,
-    save,
-)
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_ITEMS, MAX_SAMPLES, MeasuredItem
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.errors import UserError
 
