@@ -288,3 +288,21 @@ def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):
         file.unlink()
     assert compare(recording("ddp"), tmp_path / "one", "recompiles>0") == 4
     assert "1 of 2 recorded in HEAD" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_a_job_of_which_only_digests_are_left(recording, tmp_path, capsys, logs):
+    """Its steps are those of the traces. Counts are those of its logs: a digest does not say what was lost."""
+    head = tmp_path / "head"
+    shutil.copytree(recording("ddp"), head)
+    assert main(["index", str(head)]) == 0
+    for file in (*head.glob("*.pt.trace.json*"), *(() if logs else head.glob("*.log"))):
+        file.unlink()
+    assert compare(recording("ddp"), head, "step>3%") == 0
+    assert compare(head, head, "step>3%") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^Step time +(\d.*s) +\1 ", out, re.MULTILINE)
+    assert compare(recording("ddp"), head, "recompiles>0") == (0 if logs else 4)
+    assert ("it has no compile data" in capsys.readouterr().out) != logs
+    base = tmp_path / "base.tbtc"
+    assert main(["baseline", "save", str(head), str(base)]) == 0 == compare(base, head, "step>3%")

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -92,7 +93,11 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return [_run(run) for run in _inflated(baseline.runs, path).runs]
+    runs = [_run(run) for run in _inflated(baseline.runs, path).runs]
+    numbers = [number for run in runs for number in (run.program.tflop or 1.0, *run.program.calls.values())]
+    if not all(0 < number < inf for number in numbers):
+        raise UserError("the baseline holds impossible numbers", file=path, next_step=_AGAIN)
+    return runs
 
 
 def _run(message: pb.BaselineRun) -> MeasuredRun:

@@ -135,10 +135,12 @@ def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tup
     """Yield (what --allow calls it, sentence) where runs differ; what is unknown of a side is no difference."""
     for run in base:
         yield from differences(run.program, head.program, ("BASE", "HEAD"))
-    ranks = [f"{run.ranks} of {run.world_size} recorded" for run in (*base, head)]
-    if len(set(ranks)) > 1:
-        before = joined_names(list(dict.fromkeys(ranks[:-1])))
-        yield "world-size", f"Ranks: {before} in BASE, {ranks[-1]} in HEAD."
+    before, after = (
+        {f"{run.ranks} of {run.world_size} recorded": None for run in runs if run.ranks}
+        for runs in (base, [head])
+    )
+    if before and after and before != after:
+        yield "world-size", f"Ranks: {joined_names([*before])} in BASE, {joined_names([*after])} in HEAD."
 
 
 def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
@@ -313,15 +315,17 @@ def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[
     """Return the kernels, breaks and functions that rose most, with their lines."""
     metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
     before, after = (
-        grouped(
-            _matching([item for name in metrics for item in run.measures[name].items], condition.pattern),
-            lambda item: item.key,
-        )
+        grouped(_matching(_items(run, metrics), condition.pattern), lambda item: item.key)
         for run in (base, head)
     )
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
     largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:MAX_CAUSES]
     return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
+
+
+def _items(run: MeasuredRun, metrics: Sequence[str]) -> list[MeasuredItem]:
+    """Return the items of some metrics; a baseline may lack one that is not asked for."""
+    return [item for name in metrics if name in run.measures for item in run.measures[name].items]
 
 
 def _sum(items: Sequence[MeasuredItem]) -> int:
