@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_SAMPLES, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_SAMPLES, METRICS, MeasuredRun
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import filesystem
 
@@ -20,6 +20,7 @@ MAX_BYTES = 200_000  # of a file: small enough to be committed
 KIND = "tb_torchcompile_plugin baseline"
 _HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
 _MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
+_WITHOUT = "the baseline was saved without it: save it again"  # by an older version, or by hand
 _AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
 
 
@@ -105,7 +106,8 @@ def _run(message: pb.BaselineRun) -> MeasuredRun:
     program = fields.setdefault("program", {})
     program |= {"devices": fields.pop("devices", []), "torch": fields.pop("torch_version", "")}
     program["sizes"] = [sizes.get("numbers", []) for sizes in program.get("sizes", [])]
-    fields["measures"] = {measure.pop("metric", ""): measure for measure in fields.get("measures", [])}
+    measures = {measure.pop("metric", ""): measure for measure in fields.get("measures", [])}
+    fields["measures"] = {name: measures.get(name, {"why_unknown": _WITHOUT}) for name in METRICS}
     return msgspec.convert(fields, MeasuredRun, strict=False)  # protobuf writes large numbers as texts
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
@@ -28,22 +27,23 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import mean_categories
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted_rows
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
+from tb_torchcompile_plugin.torch_names.kernels import Category
 
-_LABELS = {
+_LABELS: dict[str, str] = {
     "step_us": "Step time",
     "span_us": "Whole span",
     "gpu_busy_us": "GPU busy",
@@ -56,7 +56,8 @@ _LABELS = {
     "recompiles": "Recompiles",
     "compilations": "Compilations",
     "compile_s": "Compile time",
-}
+} | {name: kind.many.capitalize() for name, kind in COUNTS.items()}
+_COUNTED_ABOVE = ("breaks", "recompiles")  # of the counts, under the names of the other panels
 _Figures = dict[str, float | None]
 
 
@@ -157,27 +158,8 @@ def _run(profile: Profile, whole: bool) -> _Run:
     else:
         length, rows = profile.of(steps.step_time).step_us, profile.of(breakdown.mean_parts, HostWork)
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
-    return _Run(profile, length, parts, _by_category(profile, whole))
-
-
-def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[float, float]] | None:
-    """Return µs and launches, by launch, as the name does not show a user's Triton kernel; None without GPU events."""
-    if not len(profile.of(gpu_work).index):
-        return None
-    windows, steady = profile.of(StepWindows), profile.of(steps.steady_steps)
-    windows_counted = 1 if whole or steady is None else len(steady.rows)
-    sums = np.zeros((2, len(CATEGORIES)), np.int64)
-    for rows in profile.of(kernel_launches):
-        if rows.device != "cpu":
-            step = steps.launching(windows.windows, profile.trace, rows.launch)
-            counted = whole | (np.isin(step, steady.rows) if steady else step >= 0)
-            np.add.at(sums[0], rows.category[counted], rows.dur[counted])
-            np.add.at(sums[1], rows.category[counted], 1)
-    return {
-        name: (us(ns) / windows_counted, launches / windows_counted)
-        for name, ns, launches in zip(CATEGORIES, *sums.tolist())
-        if launches
-    }
+    on_gpu = len(profile.of(gpu_work).index)
+    return _Run(profile, length, parts, mean_categories(profile, whole=whole) if on_gpu else None)
 
 
 def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
@@ -205,12 +187,24 @@ def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
     figures = _run_figures(run, whole) if run else {}
     if side.data is None:
         return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
-    return figures | {
+    return {
+        **figures,
         "graph_breaks": side.data.of(count_sites),
         "recompiles": side.data.of(count_recompiles),
         "compilations": side.data.of(compile_time.count_compilations),
         "compile_s": side.data.of(compile_time.total_s),
+        **side.data.of(_other_counts),
     }
+
+
+def _other_counts(data: CompileData) -> _Figures:
+    """Return the other counts that the gate checks; None where torch did not record one."""
+    counts: _Figures = {}
+    for name in COUNTS:
+        if name not in _COUNTED_ABOVE:
+            rows = counted_rows(data.summary, name)
+            counts[name] = None if rows is None else sum(row.number for row in rows)
+    return counts
 
 
 def _run_figures(run: _Run, whole: bool) -> _Figures:

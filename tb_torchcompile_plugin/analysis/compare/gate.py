@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     MeasuredRun,
     Unit,
     rounded_median,
-    unknown_measure,
 )
 from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair, text_of
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
@@ -161,18 +160,13 @@ def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: b
 
 
 def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
-    unit, label = METRICS[metric].unit, METRICS[metric].label
-    measured = [run for run in base if metric in run.measures]
-    before = middle_run(metric, measured).measures[metric].value if measured else None
-    after = head.measures[metric].value if metric in head.measures else None
-    why = why_unknown(metric, base, head)
-    return GateFigure(metric, label, *in_words(unit, pair(before, after)), why)
+    label, unit, *_ = METRICS[metric]
+    value = pair(*(run.measures[metric].value for run in (middle_run(metric, base), head)))
+    return GateFigure(metric, label, *in_words(unit, value), why_unknown(metric, base, head))
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
-    base_steps, head_steps = (
-        run.measures["step"].samples if "step" in run.measures else [] for run in (base[0], head)
-    )
+    base_steps, head_steps = (run.measures["step"].samples for run in (base[0], head))
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
     elif spread(base_steps) and spread(head_steps):
@@ -192,17 +186,10 @@ def format_value(unit: Unit, value: float | None) -> str:
     return "–" if value is None else text_of(unit)(value)
 
 
-def format_change(unit: Unit, base: float | None, head: float | None) -> str:
-    """Return "+550 µs (+4.21 %)" or "equal"; a dash where a side is unknown."""
-    return in_words(unit, pair(base, head))[2]
-
-
 def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
     """Return why a metric is unknown, "" where it is known of all runs."""
-    missing = unknown_measure("the baseline was saved without it: save it again")  # by an older version
-    sides = [*(("BASE", run) for run in base), ("HEAD", head)]
-    measures = [(side, run.measures.get(metric, missing)) for side, run in sides]
-    reasons = [f"{side}: {measure.why_unknown}" for side, measure in measures if measure.value is None]
+    sides = [*(("BASE", run.measures[metric]) for run in base), ("HEAD", head.measures[metric])]
+    reasons = [f"{side}: {measure.why_unknown}" for side, measure in sides if measure.value is None]
     return "; ".join(dict.fromkeys(reasons))
 
 
@@ -297,8 +284,7 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
     of = f" ({condition.pattern})" if condition.pattern else ""
     of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
     allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
-    base, head = format_value(unit, row.base), format_value(unit, row.head)
-    change = format_change(unit, row.base, row.head)
+    base, head, change = in_words(unit, pair(row.base, row.head))
     more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
     chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
     by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
@@ -315,17 +301,15 @@ def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[
     """Return the kernels, breaks and functions that rose most, with their lines."""
     metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
     before, after = (
-        grouped(_matching(_items(run, metrics), condition.pattern), lambda item: item.key)
+        grouped(
+            _matching([item for name in metrics for item in run.measures[name].items], condition.pattern),
+            lambda item: item.key,
+        )
         for run in (base, head)
     )
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
     largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:MAX_CAUSES]
     return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
-
-
-def _items(run: MeasuredRun, metrics: Sequence[str]) -> list[MeasuredItem]:
-    """Return the items of some metrics; a baseline may lack one that is not asked for."""
-    return [item for name in metrics if name in run.measures for item in run.measures[name].items]
 
 
 def _sum(items: Sequence[MeasuredItem]) -> int:
@@ -341,7 +325,7 @@ def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -
     kind = next((kind.one for name, kind in COUNTS.items() if name == metric), item.what)
     what = item.what if item.what == kind else f"{kind} of {item.what}"
     text = f"{what}: {item.why}" if item.why else what
-    rise = f"+{head - base:,}" if unit == "count" else format_change(unit, base, head)
+    rise = f"+{head - base:,}" if unit == "count" else in_words(unit, pair(base, head))[2]
     change = "" if rise == "+1" else f", {rise}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
     return GateCause(text + change, where, head - base)

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps, step_ns
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix, is_anonymous
 
@@ -169,6 +169,25 @@ def step_categories(profile: Profile) -> list[StepCategory]:
         for code in np.argsort(-time[step], kind="stable").tolist()
         if count[step, code]
     ]
+
+
+def mean_categories(profile: Profile, *, whole: bool = False) -> dict[Category, tuple[float, float]]:
+    """Return the GPU time (µs) and the launches of each category in an average steady step.
+
+    Of all that was recorded if `whole`, and without steps.
+    """
+    windows, steady = profile.of(StepWindows), None if whole else profile.of(steady_steps)
+    steps, sums = 1 if steady is None else len(steady.rows), np.zeros((2, len(CATEGORIES)), np.int64)
+    for rows in profile.of(kernel_launches):
+        if rows.device != "cpu":
+            counted = np.ones(len(rows.dur), bool)
+            if steady is not None:
+                counted = np.isin(launching(windows.windows, profile.trace, rows.launch), steady.rows)
+            np.add.at(sums[0], rows.category[counted], rows.dur[counted])
+            np.add.at(sums[1], rows.category[counted], 1)
+    return {
+        name: (us(ns) / steps, count / steps) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count
+    }
 
 
 def distinct_kernels(profile: Profile) -> int:
