@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     MeasuredItem,
     MeasuredRun,
     rounded_median,
-    unknown_measure,
 )
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 
@@ -32,7 +31,7 @@ def a_run(
     name: str = "run", *, devices: Sequence[str] = (), torch: str = "", ranks: int = 1, **measures: Measure
 ) -> MeasuredRun:
     """All other metrics are unknown."""
-    known = {metric: measures.get(metric, unknown_measure("nobody measured it")) for metric in METRICS}
+    known = {metric: measures.get(metric, Measure(why_unknown="nobody measured it")) for metric in METRICS}
     return MeasuredRun(name, ProgramFacts(devices=[*devices], torch=torch), ranks, ranks, known)
 
 

@@ -15,12 +15,7 @@ import pytest
 from gates import a_run, add_break, add_recompile, judged, slow_down
 from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import gate
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    METRICS,
-    Measure,
-    MeasuredItem,
-    unknown_measure,
-)
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, Measure, MeasuredItem
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -136,7 +131,7 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
 def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
-    measures: dict[str, Any] = {name: unknown_measure(evil) for name in METRICS} | {"breaks": Measure(0)}
+    measures: dict[str, Any] = {name: Measure(why_unknown=evil) for name in METRICS} | {"breaks": Measure(0)}
     base = a_run(**measures)
     head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
     report = gate([base], head, read_settings(["breaks>0", "step>3%"], [], evil))

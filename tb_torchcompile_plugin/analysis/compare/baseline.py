@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_SAMPLES, METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_SAMPLES, METRICS, MeasuredRun, thinned
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import filesystem
 
@@ -69,14 +69,9 @@ def _message(run: MeasuredRun, samples: int) -> pb.BaselineRun:
     fields["measures"] = [{"metric": name, **measure} for name, measure in fields["measures"].items()]
     for measure in fields["measures"]:
         for part in (measure, *measure["items"]):
-            part["samples"] = _thinned(part["samples"], samples)
+            part["samples"] = thinned(part["samples"], samples)
     message: pb.BaselineRun = ParseDict(fields, pb.BaselineRun())
     return message
-
-
-def _thinned(samples: list[int], most: int) -> list[int]:
-    """Return the same steps of each item, so that they add up."""
-    return samples[:: -(-len(samples) // most)] if samples else []
 
 
 def load(path: str) -> list[MeasuredRun]:

@@ -137,21 +137,16 @@ def _program(source: RunSource) -> ProgramFacts:
     return msgspec.structs.replace(first, devices=sorted(devices), script=script, torch=torch, compiled=None)
 
 
-def unknown_measure(why: str) -> Measure:
-    """Return a measure without a value."""
-    return Measure(None, why_unknown=why)
-
-
 def rounded_median(samples: list[int]) -> int:
     """Return the median, which one slow step does not move."""
     return round(median(samples))
 
 
-def _kept(samples: list[int]) -> list[int]:
-    """Return the samples, or of very many some at even distances."""
-    if len(samples) <= MAX_SAMPLES:
+def thinned(samples: list[int], most: int = MAX_SAMPLES) -> list[int]:
+    """Return the samples, or of very many some at even distances: the same steps of each item, so that they add up."""
+    if len(samples) <= most:
         return samples
-    indices = np.linspace(0, len(samples) - 1, MAX_SAMPLES).round().astype(int)
+    indices = np.linspace(0, len(samples) - 1, most).round().astype(int)
     return [samples[index] for index in indices]
 
 
@@ -174,10 +169,10 @@ def _steps(source: RunSource) -> Measure:
     if source.job:
         lengths, step_us = source.job.of(job_step_ns), source.job.of(job_step_us) or step_us
     elif not slowest:
-        return unknown_measure(_NO_TRACE)
+        return Measure(why_unknown=_NO_TRACE)
     if not lengths or step_us is None:
-        return unknown_measure(_NO_STEPS)
-    return Measure(round(1000 * step_us), _kept(lengths), _largest([*_waits(slowest)] if slowest else []))
+        return Measure(why_unknown=_NO_STEPS)
+    return Measure(round(1000 * step_us), thinned(lengths), _largest([*_waits(slowest)] if slowest else []))
 
 
 def _waits(profile: Profile) -> Iterator[MeasuredItem]:
@@ -197,14 +192,14 @@ def _kernels(source: RunSource) -> Measure:
     A core that others share is slow for all of a short run: for kernels on the CPU, one run does not show the noise.
     """
     if not source.profiles:
-        return unknown_measure(_NO_TRACE)
+        return Measure(why_unknown=_NO_TRACE)
     count = min(len(profile.of(StepWindows)) for profile in source.profiles)
     if not count:
-        return unknown_measure(_NO_STEPS)
+        return Measure(why_unknown=_NO_STEPS)
     by_kind = _by_kind(source.profiles, count)
     if not by_kind:
-        return unknown_measure(
-            "no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1"
+        return Measure(
+            why_unknown="no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1"
         )
     # The user's line of each kind, of the kernel that takes most time.
     rows = reversed(source.profiles[0].of(kernel_table).rows)
@@ -216,10 +211,10 @@ def _kernels(source: RunSource) -> Measure:
         ns, launches = (sums // ranks).tolist()
         file, line = lines.get(kind, ("", None))
         item = _item(kind, "", file, line, rounded_median(ns))
-        items.append(msgspec.structs.replace(item, samples=_kept(ns), launches=rounded_median(launches)))
+        items.append(msgspec.structs.replace(item, samples=thinned(ns), launches=rounded_median(launches)))
     on_host = any(rows.device == "cpu" for profile in source.profiles for rows in profile.of(kernel_launches))
     whole: list[int] = (np.sum([*by_kind.values()], axis=0)[0] // ranks).tolist()
-    return Measure(rounded_median(whole), _kept(whole), _largest(items), needs_runs=on_host)
+    return Measure(rounded_median(whole), thinned(whole), _largest(items), needs_runs=on_host)
 
 
 def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
@@ -241,11 +236,11 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
 def _memory_peak(source: RunSource) -> Measure:
     """Measure the peak of the device that needs most; of the GPUs where there are any."""
     if not source.profiles:
-        return unknown_measure(_NO_TRACE)
+        return Measure(why_unknown=_NO_TRACE)
     devices = [row for profile in source.profiles for row in profile.of(memory).devices]
     devices = [row for row in devices if row.device != "cpu"] or devices
     if not devices:
-        return unknown_measure("memory was not recorded: profile with profile_memory=True")
+        return Measure(why_unknown="memory was not recorded: profile with profile_memory=True")
     items = [MeasuredItem(device_name(row.device), value=row.peak_bytes) for row in devices]
     return Measure(max(item.value for item in items), items=_largest(items))
 
@@ -255,9 +250,9 @@ def _compile_time(source: RunSource) -> Measure:
     totals = [(total, data) for data in source.data if (total := data.of(compile_time.total_s)) is not None]
     if len(totals) < len(source.sides):
         why = "torch did not say how long compilations took" if source.data else "it has no compile data"
-        return unknown_measure(why)
+        return Measure(why_unknown=why)
     if damaged := _why_damaged(source):
-        return unknown_measure(damaged)
+        return Measure(why_unknown=damaged)
     total, longest = max(totals, key=lambda item: item[0])
     sums: defaultdict[tuple[str, str, str, int | None], int] = defaultdict(int)
     for row in longest.summary.compilations:
@@ -277,12 +272,12 @@ def _count(name: CountName, source: RunSource) -> Measure:
     missing = len(source.sides) - len(source.data)
     if missing > 0:
         which = f"{missing} of {len(source.sides)} ranks have" if source.data else "it has"
-        return unknown_measure(f"{which} no compile data (an eager run has none)")
+        return Measure(why_unknown=f"{which} no compile data (an eager run has none)")
     if damaged := _why_damaged(source):
-        return unknown_measure(damaged)
+        return Measure(why_unknown=damaged)
     rows = [counted_rows(data.summary, name) for data in source.data]
     if None in rows:
-        return unknown_measure(COUNTS[name].why_not)
+        return Measure(why_unknown=COUNTS[name].why_not)
     items = [_item(*row) for row in merge_equal_rows(chain.from_iterable(filter(None, rows)))]
     return Measure(sum(item.value for item in items), items=_largest(items))
 
