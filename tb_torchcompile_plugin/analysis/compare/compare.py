@@ -175,11 +175,11 @@ def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     """Return the categories, largest change first; [] where a side has no GPU events."""
     if a.categories is None or b.categories is None:
         return []
-    rows = []
-    for category in dict.fromkeys((*a.categories, *b.categories)):
-        times, launches = zip(*(side.get(category, (0.0, 0.0)) for side in (a.categories, b.categories)))
-        fields = pairs.numbers(time_us=pairs.pair(*times), launches=pairs.pair(*launches))
-        rows.append(CategoryDifference(category=category, **fields))
+    numbers = [
+        {(name,): {"time_us": us, "launches": count} for name, (us, count) in side.items()}
+        for side in (a.categories, b.categories)
+    ]
+    rows = pairs.match(CategoryDifference, ["category"], numbers)
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 

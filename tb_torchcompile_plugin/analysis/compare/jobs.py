@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Numbers, Pair, change_of, match, pair
 from tb_torchcompile_plugin.analysis.compare.sides import why_no_verdict
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
@@ -51,7 +51,6 @@ _VERB_OF_PART = {
     "idle": "idles",
 }
 _HIDDEN = column_head(hidden=True)
-_FIGURES = ("step_us", *(f"{part}_us" for part in _VERB_OF_PART), "wait_us", "late_us")
 
 
 class RankCompared(Compared, frozen=True):
@@ -118,7 +117,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, None, [], [], [])
     step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
-    ranks = _ranks(jobs)
+    ranks = match(RankCompared, ["rank"], [*map(_rank_numbers, (jobs.a, jobs.b))])  # both have the same ranks
     verdict = " ".join(_verdict(jobs, step_time, ranks))
     return JobsCompared(verdict, None, step_time, ranks, _late(jobs), _collectives(jobs))
 
@@ -160,22 +159,13 @@ def job_times(job: Job) -> StepTimes | None:
     return times and msgspec.structs.replace(times, mean_us=step_us or times.mean_us)
 
 
-def _ranks(jobs: Jobs) -> list[RankCompared]:
-    a, b = (_rank_figures(job) for job in (jobs.a, jobs.b))
-    rows = []
-    for rank in sorted(a):  # both have the same ranks
-        pairs = {name: pair(a[rank].get(name), b[rank].get(name)) for name in _FIGURES}
-        rows.append(RankCompared(rank=rank, **numbers(**pairs)))
-    return rows
-
-
-def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
+def _rank_numbers(job: Job) -> Numbers:
     """Return by rank the µs of an average step, of those whose length is known; waits are of the shared ones."""
-    inside, figures = job.of(waited_in_steps), dict[int, dict[str, float | None]]()
+    inside, numbers = job.of(waited_in_steps), dict[tuple[int], dict[str, float | None]]()
     count = inside.steps or job.of(marked_steps)
     columns = (inside.waited.tolist(), inside.caused_by.tolist())
     for row, steps, waited, caused in zip(job.of(job_rows.rank_rows), job.of(job_steps), *columns):
-        of_rank = figures[row.rank] = {
+        of_rank = numbers[(row.rank,)] = {
             "step_us": row.step_us,
             "wait_us": us(waited) / count,
             "late_us": us(caused) / count,
@@ -184,18 +174,14 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
             for part in _VERB_OF_PART:
                 ns = getattr(steps, part)[: len(steps.counted)].tolist()
                 of_rank[f"{part}_us"] = float(sum(ns)) / len(ns) / 1000 if ns else None
-    return figures
+    return numbers
 
 
 def _late(jobs: Jobs) -> list[LateCompared]:
     """Compare why ranks are late, most excess first."""
     shared_names = _shared_names(jobs.a) | _shared_names(jobs.b)
-    a, b = (_excess_us(job, shared_names) for job in (jobs.a, jobs.b))
-    rows = []
-    for key in dict.fromkeys((*a, *b)):
-        rank, cause, name, where = key
-        pairs = numbers(excess_us=pair(a.get(key, 0.0), b.get(key, 0.0)))
-        rows.append(LateCompared(rank=rank, cause=cause, name=name, where=where, **pairs))
+    numbers = [_late_numbers(job, shared_names) for job in (jobs.a, jobs.b)]
+    rows = match(LateCompared, ["rank", "cause", "name", "where"], numbers)
     return sorted(rows, key=lambda row: -max(abs(row.excess_us.a or 0), abs(row.excess_us.b or 0)))
 
 
@@ -205,12 +191,9 @@ def _shared_names(job: Job) -> set[str]:
     return {name for name, times in Counter(map(basename, files)).items() if times > 1}
 
 
-_Reason = tuple[int, LateCause, str, str | None]
-
-
-def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
+def _late_numbers(job: Job, shared_names: set[str]) -> Numbers:
     """Return by reason the µs of a step that is compared."""
-    steps, sums = compared_steps(job), Counter[_Reason]()
+    steps, sums = compared_steps(job), Counter[tuple[int, LateCause, str, str | None]]()
     for row in job.of(late):
         for blamed, ns in row.parts.items():
             name, where = blamed.name, None
@@ -219,41 +202,28 @@ def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
                 file = blamed.file if file in shared_names else file
                 name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
             sums[job.numbers[row.rank_index], blamed.cause, name, where] += ns
-    return {key: us(ns) / steps for key, ns in sums.items()}
+    return {key: {"excess_us": us(ns) / steps} for key, ns in sums.items()}
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     """Compare collectives, most time first."""
-    a, b = (
-        {
-            (row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes): row
-            for row in job.of(job_rows.collective_rows)
-        }
-        for job in (jobs.a, jobs.b)
-    )
-    steps = jobs.a.of(marked_steps), jobs.b.of(marked_steps)
-    rows = [_compared(a.get(key), b.get(key), steps) for key in dict.fromkeys((*a, *b))]
+    numbers = [_collective_numbers(job) for job in (jobs.a, jobs.b)]
+    rows = match(CollectiveCompared, ["group", "op", "dtype", "message_bytes"], numbers, missing=None)
     return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
 
 
-def _compared(
-    a: job_rows.CollectiveRow | None, b: job_rows.CollectiveRow | None, steps: tuple[int, int]
-) -> CollectiveCompared:
-    either = a or b
-    assert either is not None
-
-    def per_step(name: str) -> Pair:
-        return pair(*(getattr(row, name) / count if row else None for row, count in zip((a, b), steps)))
-
-    pairs = numbers(
-        transfer_us=per_step("transfer_us"),
-        wait_us=per_step("wait_us"),
-        busbw_gb_s=pair(*(row.busbw_gb_s if row else None for row in (a, b))),
-        instances=per_step("instances"),
-    )
-    return CollectiveCompared(
-        group=either.group, op=either.op, dtype=either.dtype, message_bytes=either.message_bytes, **pairs
-    )
+def _collective_numbers(job: Job) -> Numbers:
+    """Return the times of an average step by collective and by its ranks."""
+    steps = job.of(marked_steps)
+    return {
+        (row.group, row.op, row.dtype, row.message_bytes, *row.ranks): {
+            "transfer_us": row.transfer_us / steps,
+            "wait_us": row.wait_us / steps,
+            "busbw_gb_s": row.busbw_gb_s,
+            "instances": row.instances / steps,
+        }
+        for row in job.of(job_rows.collective_rows)
+    }
 
 
 def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How does one number of the two sides of a comparison read?"""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -41,6 +41,12 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Annotated[Outcome, column_head("Change")]  # by its first number, a time
 
 
+Row = TypeVar("Row", bound=Compared)
+Numbers = Mapping[
+    tuple[Any, ...], Mapping[str, float | None]
+]  # of one side: by what names a row, and by field
+
+
 def pair(a: float | None, b: float | None) -> Pair:
     """Return both numbers and their difference."""
     return Pair(a, b, None if a is None or b is None else b - a)
@@ -49,6 +55,23 @@ def pair(a: float | None, b: float | None) -> Pair:
 def numbers(**fields: Pair) -> dict[str, Any]:
     """Return the number fields of a `Compared` row with its outcome; the time that decides comes first."""
     return {"outcome": outcome(next(iter(fields.values()))), **fields}
+
+
+def match(
+    row: type[Row], names: Sequence[str], sides: Sequence[Numbers], missing: float | None = 0.0
+) -> list[Row]:
+    """Return a row for each key of either side, in the order of A and then of B.
+
+    names: the fields that the parts of a key are; all other fields are numbers of both sides, of which the first one is
+    the time that decides. missing: what they are on a side without the key.
+    """
+    fields = [field for field in row.__struct_fields__ if field not in (*names, "outcome")]
+    (a, b), none, rows = sides, dict.fromkeys(fields, missing), []
+    for key in dict.fromkeys((*a, *b)):
+        before, after = a.get(key, none), b.get(key, none)
+        pairs = {field: pair(before.get(field), after.get(field)) for field in fields}
+        rows.append(row(**dict(zip(names, key)), **numbers(**pairs)))
+    return rows
 
 
 def outcome(times: Pair) -> Outcome:

@@ -1,12 +1,10 @@
 """How do two spans differ row by row: kernels, operators, modules, memory?"""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
@@ -29,7 +27,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
 from tb_torchcompile_plugin.torch_names.slices import without_key
 
 _UNKNOWN = Pair(None, None, None)
-_Sums = defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]
 
 
 class OperatorDifference(Compared, frozen=True):
@@ -83,23 +80,21 @@ def compare_tables(sides: Sides) -> ComparedTables:
 
 def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
     """Compare operators by name, largest change of own host time first."""
-    sums_a, sums_b = (_operator_sums(side, whole) for side in (a, b))
-    steps_a, steps_b = (_steps(side, whole) for side in (a, b))
-    rows = []
-    for kind, name in dict.fromkeys((*sums_a, *sums_b)):
-        sides = sums_a[kind, name] / steps_a, sums_b[kind, name] / steps_b
-        calls, host, device = (pairs.pair(*column) for column in np.transpose(sides).tolist())
-        fields = pairs.numbers(self_host_us=host, self_device_us=device if on_gpu else _UNKNOWN, calls=calls)
-        rows.append(OperatorDifference(name=name, kind=kind, **fields))
+    numbers = [_operator_numbers(side, whole) for side in (a, b)]
+    rows = pairs.match(OperatorDifference, ["kind", "name"], numbers)
+    if not on_gpu:
+        rows = [msgspec.structs.replace(row, self_device_us=_UNKNOWN) for row in rows]
     return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
 
 
-def _operator_sums(profile: Profile, whole: bool) -> _Sums:
-    """Return calls, own host time and own device time of all steps, by names without the hash of a graph."""
-    sums: _Sums = defaultdict(lambda: np.zeros(3))
+def _operator_numbers(profile: Profile, whole: bool) -> pairs.Numbers:
+    """Return calls and own times of an average step, by names without the hash of a graph."""
+    sums: defaultdict[tuple[OperatorKind, str], Counter[str]] = defaultdict(Counter)
     for row in profile.of(operators).rows if whole else profile.of(step_operators):
-        sums[row.kind, without_key(row.name)] += (row.calls, row.self_host_us, row.self_device_us or 0.0)
-    return sums
+        times = {"self_host_us": row.self_host_us, "self_device_us": row.self_device_us or 0.0}
+        sums[row.kind, without_key(row.name)].update(times, calls=row.calls)
+    steps = _steps(profile, whole)
+    return {key: {name: total / steps for name, total in row.items()} for key, row in sums.items()}
 
 
 def _steps(profile: Profile, whole: bool) -> int:
@@ -108,16 +103,14 @@ def _steps(profile: Profile, whole: bool) -> int:
 
 def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
     """Compare modules by path, in the order of the tree; [] where a side did not record modules."""
-    modules_a, modules_b = _by_path(modules(a).modules), _by_path(modules(b).modules)
-    if not modules_a or not modules_b:
-        return []
-    rows = []
-    for path in dict.fromkeys((*modules_a, *modules_b)):
-        figures_a = _module_figures(modules_a[path], _steps(a, whole))
-        figures_b = _module_figures(modules_b[path], _steps(b, whole))
-        calls, host, device = (pairs.pair(*column) for column in zip(figures_a, figures_b))
-        rows.append(ModuleDifference(path=path, **pairs.numbers(host_us=host, device_us=device, calls=calls)))
-    return rows
+    numbers = [
+        {
+            (path,): _module_numbers(rows, _steps(side, whole))
+            for path, rows in _by_path(modules(side).modules).items()
+        }
+        for side in (a, b)
+    ]
+    return pairs.match(ModuleDifference, ["path"], numbers, missing=None) if all(numbers) else []
 
 
 def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
@@ -133,16 +126,14 @@ def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
     return rows_of
 
 
-def _module_figures(rows: list[Module], steps: int) -> tuple[float | None, float | None, float | None]:
+def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
     """Return calls, host time and device time per step."""
-    if not rows:
-        return None, None, None
     device = [row.device_us for row in rows if row.device_us is not None]
-    return (
-        sum(row.calls or 0 for row in rows) / steps,
-        sum(row.host_us or 0.0 for row in rows) / steps,
-        sum(device) / steps if device else None,
-    )
+    return {
+        "host_us": sum(row.host_us or 0.0 for row in rows) / steps,
+        "device_us": sum(device) / steps if device else None,
+        "calls": sum(row.calls or 0 for row in rows) / steps,
+    }
 
 
 def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
