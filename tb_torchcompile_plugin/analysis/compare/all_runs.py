@@ -199,18 +199,17 @@ def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
     fields: dict[str, Any] = dict.fromkeys(SpanLine.__struct_fields__)
     for part in (run.line, run.job if run.job and run.job.finding else None):
         fields |= {name: getattr(part, name) for name in part.__struct_fields__} if part else {}
-    change, within_noise = None, False
     base = pinned.line if pinned and not is_other_program(pinned.program, run.program) else None
+    compared = None
     if isinstance(base, SpanLine) and line is not None and line is not base:
-        if line.step_us is not None and base.step_us:
-            change = 100 * (line.step_us / base.step_us - 1)
-        within_noise = bool((times := step_time_difference(base.times, line.times)) and times.within_noise)
+        compared = step_time_difference(base.times, line.times)
+    change = 100 * (compared.b.mean_us / compared.a.mean_us - 1) if compared and compared.a.mean_us else None
     return RunRow(
         **fields,
         **run.place._asdict(),
         read=line is not None,
         change_percent=change,
-        within_noise=within_noise,
+        within_noise=bool(compared and compared.within_noise),
         why_unknown=_why_unknown(run, line),
     )
 
