@@ -43,7 +43,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name, mean_categories
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, category_sums, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
@@ -53,7 +53,7 @@ from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -255,8 +255,11 @@ def _percent(us: float, whole_us: float) -> float | None:
 def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
     """Yield kernels that compiling cannot make faster, compared with the step: profiling does not slow them."""
     rows, step_us = profile.of(kernel_table).rows, profile.of(step_time).step_us
-    times = {name: time for name, (time, _) in profile.of(mean_categories).items()}
-    if library_us := sum(times.get(name, 0.0) for name in LIBRARY):
+    steps, sums = profile.of(category_sums)
+    library_us, gpu_us = (
+        us(sum(ns for name, (ns, _) in sums.items() if name in names)) / steps for names in (LIBRARY, sums)
+    )
+    if library_us:
         of_library = [row for row in rows if row.category in LIBRARY]
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
@@ -266,7 +269,7 @@ def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
-        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * sum(times.values())
+        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * gpu_us
         says = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
             "on) take"

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import mean_categories
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import CategorySums, category_sums
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
@@ -127,7 +127,7 @@ class _Run(NamedTuple):
     profile: Profile
     length_us: float | None  # None where nothing ran
     parts: _Parts  # µs; they sum to that
-    categories: dict[Category, tuple[float, float]] | None  # µs and launches; None without GPU events
+    gpu: CategorySums | None  # None without GPU events
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -159,7 +159,7 @@ def _run(profile: Profile, whole: bool) -> _Run:
         length, rows = profile.of(steps.step_time).step_us, profile.of(breakdown.mean_parts, HostWork)
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
     on_gpu = len(profile.of(gpu_work).index)
-    return _Run(profile, length, parts, mean_categories(profile, whole=whole) if on_gpu else None)
+    return _Run(profile, length, parts, category_sums(profile, whole=whole) if on_gpu else None)
 
 
 def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
@@ -173,11 +173,14 @@ def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
 
 def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     """Return the categories, largest change first; [] where a side has no GPU events."""
-    if a.categories is None or b.categories is None:
+    if a.gpu is None or b.gpu is None:
         return []
     numbers = [
-        {(name,): {"time_us": us, "launches": count} for name, (us, count) in side.items()}
-        for side in (a.categories, b.categories)
+        {
+            (name,): {"time_us": us(ns) / side.steps, "launches": launches / side.steps}
+            for name, (ns, launches) in side.sums.items()
+        }
+        for side in (a.gpu, b.gpu)
     ]
     rows = pairs.match(CategoryDifference, ["category"], numbers)
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
@@ -210,16 +213,17 @@ def _other_counts(data: CompileData) -> _Figures:
 def _run_figures(run: _Run, whole: bool) -> _Figures:
     wall, busy_us = run.length_us, _busy_us(run.profile, whole)
     time, launches = None, None
-    if run.categories is not None:
-        time, launches = (sum(column) for column in zip((0.0, 0.0), *run.categories.values()))
-    saved, count = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
+    if run.gpu is not None:
+        ns, count = (sum(column) for column in zip((0, 0), *run.gpu.sums.values()))
+        time, launches = us(ns) / run.gpu.steps, count / run.gpu.steps
+    saved, times = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": busy_us,
         "gpu_busy_percent": 100 * busy_us / wall if busy_us is not None and wall else None,
         "gpu_time_us": time,
         "launches": launches,
-        "graph_break_us": None if saved is None else saved * count,
+        "graph_break_us": None if saved is None else saved * times,
         "graph_break_direct_us": run.profile.of(direct_of_span_us if whole else direct_us),
     }
 

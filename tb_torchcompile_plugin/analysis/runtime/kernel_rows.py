@@ -171,13 +171,17 @@ def step_categories(profile: Profile) -> list[StepCategory]:
     ]
 
 
-def mean_categories(profile: Profile, *, whole: bool = False) -> dict[Category, tuple[float, float]]:
-    """Return the GPU time (µs) and the launches of each category in an average steady step.
+class CategorySums(NamedTuple):
+    """The GPU work of the steady steps, or of the whole span."""
 
-    Of all that was recorded if `whole`, and without steps.
-    """
+    steps: int  # 1 for the span
+    sums: dict[Category, tuple[int, int]]  # time (ns) and launches of all of them
+
+
+def category_sums(profile: Profile, *, whole: bool = False) -> CategorySums:
+    """Return what each category takes of GPU time in the steady steps; in the span if `whole`, or without steps."""
     windows, steady = profile.of(StepWindows), None if whole else profile.of(steady_steps)
-    steps, sums = 1 if steady is None else len(steady.rows), np.zeros((2, len(CATEGORIES)), np.int64)
+    sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
             counted = np.ones(len(rows.dur), bool)
@@ -185,9 +189,8 @@ def mean_categories(profile: Profile, *, whole: bool = False) -> dict[Category, 
                 counted = np.isin(launching(windows.windows, profile.trace, rows.launch), steady.rows)
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
-    return {
-        name: (us(ns) / steps, count / steps) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count
-    }
+    named = {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
+    return CategorySums(1 if steady is None else len(steady.rows), named)
 
 
 def distinct_kernels(profile: Profile) -> int:
