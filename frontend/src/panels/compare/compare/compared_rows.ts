@@ -10,9 +10,8 @@ import type {
 import { categoryHelp, categoryLabel, isCategory } from '../../../names/categories';
 import { hostHelp, LATE_CAUSES } from '../../../names/causes';
 import { isJobPart, jobPartHelp } from '../../../names/job_parts';
-import type { Cell, Column } from '../../../table/table';
-import { count, signed, significant, THIN, UNKNOWN } from '../../../widgets/format';
-import { columnKind, textOf } from '../../sheet/sheet_rows';
+import { columnKind, type Cell, type Column } from '../../../table/table';
+import { count, numberText, signed, significant, THIN, UNKNOWN } from '../../../widgets/format';
 
 type RowsIn<Answer> = Extract<Answer[keyof Answer], { outcome: string }[]>[number];
 export type ComparedRow = RowsIn<Comparison> | RowsIn<ComparedTables> | RowsIn<JobsCompared>;
@@ -82,9 +81,7 @@ export const factsOf = (table: TableOf, row: ComparedRow) =>
 
 function changeOf({ a, b, delta }: Pair, column: SheetColumn): string {
   const write = (value: number) =>
-    column.kind === 'number'
-      ? (Number.isInteger(value) ? count : significant)(value)
-      : textOf({ [column.key]: value }, column)!;
+    column.kind === 'number' && Number.isInteger(value) ? count(value) : numberText(value, column.kind);
   const [before, after] = [a, b].map((value) => (value === null ? UNKNOWN : write(value)));
   const share = a && delta ? ` (${signed((100 * delta) / a, (part) => `${significant(part)}${THIN}%`)})` : '';
   const change = delta === null ? UNKNOWN : delta === 0 ? 'equal' : signed(delta, write) + share;
