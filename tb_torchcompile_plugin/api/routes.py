@@ -24,15 +24,11 @@ from tb_torchcompile_plugin.analysis.compare.compare import compare_report
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
-from tb_torchcompile_plugin.analysis.compile.compilation_details import (
-    compilation,
-    compile_time,
-    guard_checks,
-)
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
-from tb_torchcompile_plugin.analysis.compile.startup import startup
+from tb_torchcompile_plugin.analysis.compile.startup import compile_time
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -187,7 +183,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
     Route("compile_time", STARTS, compile_time),
     Route("compilations", WORKER, compilations_overview),
-    Route("startup", STARTS, startup),
     Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report, keep=RunLines.keep_job),

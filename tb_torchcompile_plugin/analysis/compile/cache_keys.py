@@ -135,9 +135,9 @@ def _what_differs(pairs: Sequence[_Pair]) -> str:
             keys[name] += 1
             if name == CODE and name not in rows:
                 line, quoted = _code_line(pair)
-                rows[name] = KeyDifference(title_of(name) + line, name, None, None)
+                rows[name] = KeyDifference(name, title_of(name) + line, "", "")
             elif name not in rows:
-                rows[name] = difference(title_of(name), name, before, now)
+                rows[name] = difference(name, before, now)
     return (
         listed([rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]) + quoted
     )

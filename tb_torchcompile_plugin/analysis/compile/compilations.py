@@ -5,6 +5,7 @@ what went wrong.
 """
 
 from collections import Counter, defaultdict
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,8 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     cache_results,
     compilations_in_order,
 )
-from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
+from tb_torchcompile_plugin.analysis.formatting import plural, seconds
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Key,
@@ -37,7 +39,7 @@ Status = Literal[
 ]
 ProblemKind = Literal["limit", "failed", "skipped"]
 
-NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
+_NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
 _COUNTS = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")  # fields that torch may not tell
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "hit the recompile limit: from here on it runs eager",
@@ -48,6 +50,7 @@ _CONSEQUENCES: dict[ProblemKind, str] = {
     "limit": "The versions compiled before are still used where their guards hold.",
     "skipped": "The functions that it calls may still be compiled.",
 }
+_SETTINGS = {"true": True, "false": False}  # JSON texts
 _SUPPRESSED = {
     None: "Whether the error was suppressed is not known.",
     True: "The error was suppressed (suppress_errors): the frame ran eager, and nothing else says so.",
@@ -104,6 +107,7 @@ class TrieNode(msgspec.Struct):
     users: bool  # a function of the user's program
     children: "list[TrieNode]"
     compilations: list[Compilation]
+    total_s: float | None = None  # compile time of all below it, with backward graphs; None where unknown
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -146,7 +150,6 @@ class Compilations(msgspec.Struct, frozen=True):
     trie: list[TrieNode]
     frames: int  # number of compiled frames
     statuses: dict[Status, int]  # number of rows with each, backwards not counted
-    problems: list[Problem]
     # Texts that belong to no compilation, by the id under which torch filed them.
     others: list[OtherArtifacts]
 
@@ -228,20 +231,35 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_c
     return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
-def other_rows_summary(data: CompileData) -> str:
-    """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
-    statuses = [row.status for row in data.of(compilations)]
-    exported, elsewhere = (statuses.count(status) for status in NOT_COMPILED_HERE)
-    parts = [plural(exported, "export")] if exported else []
-    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
-    return ", ".join(parts)
+def compile_time_headline(data: CompileData) -> str:
+    """Summarize: "4 compilations took 6.69 s; 1 backward graph was compiled on first use; 2 exports."."""
+    rows = [row for row in data.of(compilations) if row.status not in _NOT_COMPILED_HERE]
+    if not rows:
+        return data.of(none_compiled)
+    backward = sum(row.direction == "backward" for row in rows)
+    were = "was" if backward == 1 else "were"
+    parts = (
+        f"{plural(data.of(count_compilations), 'compilation')} took {seconds(data.of(total_s))}",
+        f"{plural(backward, 'backward graph')} {were} compiled on first use" if backward else "",
+        data.of(_other_rows),
+    )
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def none_compiled(data: CompileData) -> str:
     """Return that nothing was compiled here, as far as that is known."""
     nothing = data.none_of("compilations") if data.is_lossy else "Nothing was compiled."
-    others = data.of(other_rows_summary)
+    others = data.of(_other_rows)
     return f"{others}." if others else nothing
+
+
+def _other_rows(data: CompileData) -> str:
+    """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
+    statuses = [row.status for row in data.of(compilations)]
+    exported, elsewhere = (statuses.count(status) for status in _NOT_COMPILED_HERE)
+    parts = [plural(exported, "export")] if exported else []
+    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
+    return ", ".join(parts)
 
 
 def phases_s(data: CompileData) -> dict[Phase, float]:
@@ -264,10 +282,9 @@ def compilations_overview(data: CompileData) -> Compilations:
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
     return Compilations(
-        trie=_trie(rows),
+        trie=_trie(data),
         frames=len({(row.epoch, row.compile_id.rpartition("/")[0]) for row in compiled}),
         statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
-        problems=data.of(problems),
         others=[
             OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
             for epoch, compile_id in others
@@ -275,20 +292,30 @@ def compilations_overview(data: CompileData) -> Compilations:
     )
 
 
-def _trie(rows: list[Compilation]) -> list[TrieNode]:
+def _trie(data: CompileData) -> list[TrieNode]:
     """Merge the stacks: equal frames below one node share a node. Without a stack the frame itself is the root."""
     root = TrieNode(Frame("", 0, "", None), False, [], [])
-    for row in rows:
+    paths: dict[Key, list[TrieNode]] = {}
+    for row in data.of(compilations):
         if row.direction == "backward":
             continue
-        node = root
+        node, path = root, []
         for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
             child = next((child for child in node.children if child.frame == frame), None)
             if child is None:
                 child = TrieNode(frame, is_user_file(frame.file), [], [])
                 node.children.append(child)
             node = child
+            path.append(node)
         node.compilations.append(msgspec.structs.replace(row, stack=[]))
+        paths[row.epoch, row.compile_id] = path
+    below = defaultdict[int, list[CompilationMessage]](list)
+    for message in data.summary.compilations:
+        for node in paths.get(key_of(message.key), ()):
+            below[id(node)].append(message)
+    for node in chain.from_iterable(paths.values()):
+        if node.total_s is None:
+            node.total_s = frames_s(below[id(node)])
     return root.children
 
 
@@ -299,9 +326,9 @@ def problems(data: CompileData) -> list[Problem]:
         failure = row.failure
         if failure is None:
             continue
-        setting = message.metrics.get(SUPPRESS_ERRORS)
-        eager = ran_eager(row, failure, [setting == "true"] if setting in ("true", "false") else [])
-        kind = _kind(row)
+        kind = row.status if row.status in ("limit", "failed") else "skipped"
+        is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
+        eager = True if is_given_up else _SETTINGS.get(message.metrics.get(SUPPRESS_ERRORS, ""))
         rows.append(
             Problem(
                 kind=kind,
@@ -314,26 +341,7 @@ def problems(data: CompileData) -> list[Problem]:
                 reason=failure.reason,
                 ran_eager=eager,
                 what_happened=_EVENTS[kind].format(failure.type),
-                consequence=consequence(row, eager),
+                consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
             )
         )
     return rows
-
-
-def _kind(row: Compilation) -> ProblemKind:
-    return row.status if row.status in ("limit", "failed") else "skipped"
-
-
-def ran_eager(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> bool | None:
-    """Return whether torch went on without compiling the frame.
-
-    suppress_errors: `torch._dynamo.config.suppress_errors`, empty where it was not recorded.
-    """
-    if is_limit(failure.type, failure.reason) or _kind(row) == "skipped":
-        return True
-    return suppress_errors[0] if suppress_errors else None
-
-
-def consequence(row: Compilation, eager: bool | None) -> str:
-    """Say what a failure meant for the program; `eager` as `ran_eager` returns it."""
-    return _CONSEQUENCES.get(_kind(row)) or _SUPPRESSED[eager]

@@ -46,7 +46,6 @@ class FunctionTime(msgspec.Struct, frozen=True):
     total_s: float
     min_s: float
     max_s: float
-    mean_s: float
 
 
 class PhaseColumns(msgspec.Struct, frozen=True):
@@ -59,7 +58,6 @@ class PhaseColumns(msgspec.Struct, frozen=True):
     epoch: list[int]
     thread: list[int]  # index into `PhaseSpans.threads`
     depth: list[int]  # row to draw in, from 0 in each thread; spans of one row never overlap
-    worker_process: list[bool]
     unfinished: list[bool]
 
 
@@ -121,7 +119,7 @@ def compile_times(data: CompileData) -> dict[str, list[float]]:
 def function_times(data: CompileData) -> list[FunctionTime]:
     """Return the timed functions, longest first."""
     rows = [
-        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
+        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs))
         for name, runs in data.of(compile_times).items()
         if runs
     ]
@@ -227,7 +225,6 @@ def phase_spans(data: CompileData) -> PhaseSpans:
         epoch=[row.key.epoch for row in rows],
         thread=[threads.index(lane) for lane in lanes],
         depth=_depths(rows, lanes),
-        worker_process=[row.worker_process for row in rows],
         unfinished=[row.unfinished for row in rows],
     )
     return PhaseSpans(

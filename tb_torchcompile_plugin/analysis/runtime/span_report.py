@@ -11,11 +11,11 @@ from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
 from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Problem,
     compilations,
+    compile_time_headline,
     none_compiled,
     phases_percent,
     phases_s,

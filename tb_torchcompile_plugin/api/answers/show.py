@@ -43,6 +43,7 @@ _OTHERS: dict[str, Panel] = {
     "generated_kernels": "kernels",
     "problems": "compilations",
     "autotune": "compile_time",
+    "startup": "compile_time",
     "export_issues": "exports",
     "triton_kernels": "triton",
     "triton_candidates": "triton",
