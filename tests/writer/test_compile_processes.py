@@ -8,7 +8,7 @@ import pytest
 from live import needs_torch, run, run_all, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations, compilations_overview
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import phase_spans
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
@@ -155,7 +155,7 @@ def test_compile_workers_have_a_lane_of_their_own(tmp_path: Path) -> None:
     assert drawn.threads == ["thread 1", "compile workers"]
     workers = [span for span in summary.spans if span.worker_process]
     assert workers and {span.name for span in workers} == {"compile_file"}
-    assert drawn.spans.worker_process.count(True) == len(workers)
+    assert drawn.spans.thread.count(1) == len(workers)
     (frame,) = summary.compilations
     assert sum(phase.exclusive_ns for phase in frame.phases) == frame.duration_ns
     assert not {span.thread for span in workers} & {frame.thread}
@@ -202,7 +202,7 @@ def test_a_log_shows_the_limit_that_tlparse_hides(limited: Path) -> None:
     for folder in ("log", "profiled"):
         session = Session([("", str(limited / folder))])
         ((run_name, worker),) = [(r.run, w.worker) for r in session.runs().runs for w in r.workers]
-        (problem,) = session.compile_data(run_name, worker).of(compilations_overview).problems
+        (problem,) = session.compile_data(run_name, worker).of(problems)
         assert (problem.kind, problem.compile_id, problem.ran_eager) == ("limit", "0/2", True)
         (frame,) = session.compile_data(run_name, worker).of(compile_report).recompiled_frames
         assert (frame.limit, frame.limit_hit) == (2, "0/2")

@@ -11,17 +11,18 @@ import tb_torchcompile_plugin
 from live import needs_torch, run, torch_before
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     CompilationDetails,
-    CompileTime,
     compilation,
-    compile_time,
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Compilations,
+    Problem,
     compilations,
     compilations_overview,
+    problems,
 )
+from tb_torchcompile_plugin.analysis.compile.startup import CompileTime, compile_time
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
@@ -38,6 +39,10 @@ class Answers(NamedTuple):
     @property
     def compilations(self) -> Compilations:
         return self.session.compile_data(*self.ids).of(compilations_overview)
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self.session.compile_data(*self.ids).of(problems)
 
     @property
     def rows(self) -> list[Compilation]:
@@ -88,7 +93,7 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
     flat = run.rows
     assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
-    assert not run.compilations.problems
+    assert not run.problems
     first = model.__code__.co_firstlineno
     broken = [run.details(row.compile_id).graph_breaks for row in flat[:4]]
     assert [(row.line or 0) - first for (row,) in broken] == [2, 4, 6, 8]
@@ -116,7 +121,7 @@ def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) ->
     with config.patch({name: 2}):
         run = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
     assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.compile_id, problem.function) == ("limit", "0/2", "model")
     assert (problem.file, problem.ran_eager) == (__file__, True)
     last = run.details("0/2")
@@ -133,14 +138,11 @@ def test_a_failing_backend_whose_error_is_suppressed(torch: Any, tmp_path: Path)
     compiled = torch.compile(lambda x: x + 1, backend=broken)
     with torch._dynamo.config.patch(suppress_errors=True):
         run = recorded(lambda: compiled(torch.ones(3)), tmp_path)
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "BackendCompilerFailed", True)
-    failure = run.details("0/0").failure
-    assert failure is not None
-    assert HOSTILE in failure.reason
-    assert failure.traceback is not None
-    assert "in broken" in failure.traceback
-    assert failure.ran_eager is True
+    details = run.details("0/0")
+    assert details.failure == problem and HOSTILE in problem.reason
+    assert details.traceback is not None and "in broken" in details.traceback
 
 
 def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -
             torch.compile(model, backend="eager", fullgraph=True)(torch.ones(3))
 
     run = recorded(program, tmp_path)
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "Unsupported", False)
 
 
@@ -166,7 +168,7 @@ def test_a_frame_that_torch_cannot_resume_is_skipped(torch: Any, tmp_path: Path)
         return x
 
     run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    skipped = [row for row in run.compilations.problems if row.function == "model"]
+    skipped = [row for row in run.problems if row.function == "model"]
     assert [(row.kind, row.ran_eager) for row in skipped] == [("skipped", True)]
 
 
@@ -256,17 +258,16 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     cold, warm = runs
     _check_texts(cold)
     _check_texts(warm)
-    assert {(row.direction, row.result) for row in cold.compile_time.cache} == {
+    assert {(row.direction, row.result) for row in cold.compile_time.start_lookups} == {
         ("forward", "miss"),
         ("backward", "miss"),
     }
-    assert {row.reason for row in cold.compile_time.cache} == {"full_miss"}
-    assert cold.compile_time.time_saved_s is None
-    assert {row.result for row in warm.compile_time.cache} == {"hit"}
-    whole = [row.time_saved_s for row in warm.compile_time.cache if row.cache == "AOTAutograd cache"]
-    assert warm.compile_time.time_saved_s == sum(time or 0 for time in whole) > 0
+    assert {row.result for row in warm.compile_time.start_lookups} == {"hit"}
+    assert cold.compile_time.starts[0].saved_s is None
+    whole = [row.time_saved_s for row in warm.compile_time.start_lookups if row.cache == "AOTAutograd cache"]
+    assert warm.compile_time.starts[0].saved_s == sum(time or 0 for time in whole) > 0
     assert (cold.details("0/0").counts.parameters or 4) == 4
-    _check_time(cold.compile_time)
+    assert "entire_frame_compile" in cold.compile_time.timeline.names
 
 
 def _check_texts(run: Answers) -> None:
@@ -277,13 +278,3 @@ def _check_texts(run: Answers) -> None:
     for row, end in zip(codes, ("_forward", "_backward"), strict=True):
         assert f"{end}']" in read_payload(run.session.compile_data(*run.ids), row.id)
     assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", "fx_graph_runnable"}
-
-
-def _check_time(times: CompileTime) -> None:
-    assert times.total_s is not None
-    assert times.recorded_s is not None
-    assert 0 < times.total_s < times.recorded_s
-    assert times.share_percent == pytest.approx(100 * times.total_s / times.recorded_s)
-    assert sum(times.phases_s.values()) == pytest.approx(times.total_s, rel=1e-6)
-    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(times.phases_s)
-    assert "entire_frame_compile" in times.names

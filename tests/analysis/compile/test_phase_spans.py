@@ -65,7 +65,6 @@ def test_compile_workers_have_a_lane_of_their_own_and_lie_side_by_side() -> None
     answer = phase_spans(data_of(CompileSummary(spans=rows)))
     assert [depth for _, thread, depth in drawn(answer) if thread == WORKERS] == [0, 1, 0]
     assert answer.threads == ["thread 1", WORKERS]
-    assert answer.spans.worker_process == [False, True, True, True]
     assert answer.spans.compile_id == [0, -1, -1, -1]
 
 
