@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import compilat
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
-from tb_torchcompile_plugin.analysis.compile.startup import compile_time
+from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -181,7 +181,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
-    Route("compile_time", STARTS, compile_time),
+    Route("compile_time", STARTS, startup),
     Route("compilations", WORKER, compilations_overview),
     Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),

@@ -12,7 +12,6 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.autotune import autotune
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
@@ -138,7 +137,7 @@ def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
 
 
 def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
-    """Yield the lookups of which torch records only a number: those of remote caches, then those of the autotuner."""
+    """Yield the lookups in remote caches, of which torch records only a number."""
     frames = forward_compilations(data.summary)
     for frame in frames.values():
         for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
@@ -147,16 +146,6 @@ def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
             if text.isdecimal() and len(text) < 19 and (number := int(text)):
                 why = f"torch counts {plural(number, 'lookup')} and does not say more"
                 yield _of_frame(frame.key, frames, cache=title, result=result, lookups=number, why=why)
-    cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
-    groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
-    for (epoch, compile_id, result), rows in groups.items():
-        if (epoch, compile_id) in frames:
-            times = [row.time_s for row in rows if row.time_s is not None]
-            spent_s = sum(times) if times and result == "miss" else None
-            unknown = None if times else f"torch counts {plural(len(rows), 'lookup')} and does not say more"
-            key = CompileKey(epoch=epoch, compile_id=compile_id)
-            fields = {"result": result, "lookups": len(rows), "spent_s": spent_s, "why": unknown}
-            yield _of_frame(key, frames, cache="autotune cache", **fields)
 
 
 def first_lookups(data: CompileData) -> list[list[CacheMessage]]:

@@ -64,16 +64,6 @@ class Elements(NamedTuple):
     line: str  # "m.py:3", the code that made torch guard them; "" where unknown
 
 
-class Counts(msgspec.Struct, frozen=True):
-    """Sizes of a compiled graph."""
-
-    ops: int | None
-    nodes: int | None
-    inputs: int | None
-    parameters: int | None
-    guard_checks: int | None  # length of `GuardChecks.guards`; None where the guard tree was not stored
-
-
 class CompilationDetails(msgspec.Struct, frozen=True):
     """Everything recorded about one compile id."""
 
@@ -86,11 +76,9 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     traceback: str | None  # of the failure
     graph_breaks: list[GraphBreak]
     recompile: recompile_rows.Recompile | None
-    counts: Counts
-    symbolic_shapes: list[recompile_rows.SymbolicShape]
-    specializations: list[recompile_rows.Specialization]
-    shape_guards: list[recompile_rows.ShapeGuard]
-    dynamic_changes: list[recompile_rows.DynamicChange]
+    parameters: int | None
+    guard_checks: int | None  # length of `GuardChecks.guards`; None where the guard tree was not stored
+    shapes: recompile_rows.SymbolicShapes
     metrics: list[Metric]
     cudagraph_skip_reasons: list[str]
     artifacts: list[Artifact]
@@ -103,7 +91,6 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
     fields = data.of(metrics, epoch, compile_id)
     parameters = next(iter(_values(fields, "param_count")), None)
-    shapes = data.of(recompile_rows.symbolic_shapes, epoch, compile_id)
     failure = next(iter(_select(data.of(problems), epoch, compile_id)), None)
     warnings: list[Notice] = []
     return CompilationDetails(
@@ -116,17 +103,9 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         traceback=_traceback(data, texts, fields, warnings) if failure else None,
         graph_breaks=_select(data.of(graph_breaks), epoch, compile_id),
         recompile=next(iter(_select(data.of(recompile_rows.recompiles), epoch, compile_id)), None),
-        counts=Counts(
-            ops=first.graph_ops if first else None,
-            nodes=first.graph_nodes if first else None,
-            inputs=first.graph_inputs if first else None,
-            parameters=parameters if isinstance(parameters, int) else None,
-            guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
-        ),
-        symbolic_shapes=shapes.symbols,
-        specializations=shapes.specializations,
-        shape_guards=shapes.guards,
-        dynamic_changes=shapes.changes,
+        parameters=parameters if isinstance(parameters, int) else None,
+        guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
+        shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
         metrics=fields,
         cudagraph_skip_reasons=[row.text for row in data.of(skipped_graphs) if row.compile_id == compile_id],
         artifacts=texts,

@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
 from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, differing_keys
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
-from tb_torchcompile_plugin.analysis.compile.compile_time import PhaseSpans, compile_cost, phase_spans
+from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
 from tb_torchcompile_plugin.analysis.compile.starts import (
     FrameVersion,
     Start,
@@ -70,12 +70,6 @@ class StartUp(msgspec.Struct, frozen=True):
     start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
 
 
-class CompileTime(StartUp, frozen=True):
-    """The panel *Compile time*: the start-up of a process, and when which part of the compiler ran."""
-
-    timeline: PhaseSpans
-
-
 def startup(starts: Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
     data, rows = starts.own.data, starts.of(start_rows)
@@ -85,12 +79,6 @@ def startup(starts: Starts) -> StartUp:
         starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
         start_lookups=starts.of(compared_lookups),
     )
-
-
-def compile_time(starts: Starts) -> CompileTime:
-    """Return the compile time of the process in view."""
-    start_up = msgspec.structs.asdict(starts.of(startup))
-    return CompileTime(**start_up, timeline=starts.own.data.of(phase_spans))
 
 
 def start_findings(starts: Starts) -> list[Finding]:
@@ -135,7 +123,6 @@ def _sentences(starts: Starts) -> Iterator[str]:
     yield _headline(data, until_step=start.until_step)
     yield from _missed(starts)
     yield from _measured(starts)
-    yield from _missed_alone(starts)
     yield from _settings(data)
     yield from _compiled_by_each_rank(starts)
     yield from map(_transferred, data.summary.cache_transfers)
@@ -210,28 +197,12 @@ def _distance(cold: Start, warm: Start) -> tuple[bool, int]:
     return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
 
 
-def _missed_alone(starts: Starts) -> Iterator[str]:
-    """Name the ranks of this run that missed where others hit."""
-    rows = [row for row in starts.of(start_rows) if row.run == starts.own.run]
-    missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
-    hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
-    if missed and hit:
-        ranks = (
-            f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed_numbers(missed)} missed"
-        )
-        yield f"{ranks}, while {listed_numbers(hit)} hit: where ranks run in step, all wait for who compiles."
-
-
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
     for name, text in names.IS_OFF.items():
         # `force_disable_caches` matters when it is on, the others when they are off.
         if names.is_setting_on(settings, name) is ("disable" in name):
             yield text
-    if names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
-        yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
-    if names.is_setting_on(settings, *names.CACHING_PRECOMPILE):
-        yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
 def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:

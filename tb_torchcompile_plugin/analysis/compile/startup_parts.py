@@ -43,7 +43,6 @@ class StartPart(msgspec.Struct, frozen=True):
     title: Annotated[str, column_head("Part")]
     time_s: Annotated[float, column_head("Time", total=True)]
     percent: Annotated[float, column_head("Share")]
-    pieces: int  # number of separate intervals
     part: Annotated[str, column_head("Id", hidden=True)]
 
 
@@ -79,19 +78,13 @@ class TimePiece(NamedTuple):
 
 def start_parts(data: CompileData) -> tuple[StartPart, ...]:
     """Return the parts in the order of a start-up, without those that took no time."""
-    times = data.of(_times)
-    whole = sum(ns for ns, _ in times.values())
-    rows = []
-    for part, title in _TITLES.items():
-        ns, intervals = times.get(part, (0, 0))
-        if ns:
-            rows.append(StartPart(title, to_seconds(ns), 100 * ns / whole, intervals, part))
-    return tuple(rows)
-
-
-def parts_ns(data: CompileData) -> dict[str, int]:
-    """Return the time of each part; together they are the window. {} without one."""
-    return {part: ns for part, (ns, _) in data.of(_times).items()}
+    times = data.of(parts_ns)
+    whole = sum(times.values())
+    return tuple(
+        StartPart(title, to_seconds(times[part]), 100 * times[part] / whole, part)
+        for part, title in _TITLES.items()
+        if times.get(part)
+    )
 
 
 def compile_ns(data: CompileData) -> int:
@@ -102,8 +95,8 @@ def compile_ns(data: CompileData) -> int:
     return sum(ns for part, ns in data.of(parts_ns).items() if part in records.PHASES)
 
 
-def _times(data: CompileData) -> dict[str, tuple[int, int]]:
-    """Map each part to its time (ns) and the number of its intervals."""
+def parts_ns(data: CompileData) -> dict[str, int]:
+    """Return the time (ns) of each part; together they are the window. {} without one."""
     start = data.of(window)
     if start is None or start.end_ns <= start.begin_ns:
         return {}
@@ -118,8 +111,7 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
     spans = [*((row.start_ns, row.end_ns) for row in rows), *loads]
     # A last span covers the imports, so that a piece ends with them.
     edges = [(start.begin_ns, start.imported_ns)] if start.imported_ns else []
-    times, intervals = Counter[str](), Counter[str]()
-    before = ""
+    times = Counter[str]()
     cut = list(pieces([*spans, *edges], start.begin_ns, start.end_ns))
     compiled = compiled_when(data.summary.compilations, 0)
     is_outside = within(compiled, np.array([piece.start_ns for piece in cut], np.int64)) < 0
@@ -133,10 +125,8 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
         else:
             part = "between" if piece.start_ns < start.last_ns else "steps"
         times[part] += piece.end_ns - piece.start_ns
-        intervals[part] += part != before
-        before = part
     assert sum(times.values()) == start.end_ns - start.begin_ns
-    return {part: (ns, intervals[part]) for part, ns in times.items()}
+    return dict(times)
 
 
 def window(data: CompileData) -> StartWindow | None:

@@ -36,7 +36,6 @@ _OTHERS: dict[str, Panel] = {
     "frame_times": "compiled_regions",
     "eager": "compiled_regions",
     "recompile_moments": "recompiles",
-    "guard_scans": "recompiles",
     "frame_versions": "recompiles",
     "recompiled_frames": "recompiles",
     "kernel_categories": "kernels",

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     compilations_overview,
     problems,
 )
-from tb_torchcompile_plugin.analysis.compile.startup import CompileTime, compile_time
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
@@ -49,8 +49,8 @@ class Answers(NamedTuple):
         return self.session.compile_data(*self.ids).of(compilations)
 
     @property
-    def compile_time(self) -> CompileTime:
-        return starts_of(self.session, *self.ids).of(compile_time)
+    def startup(self) -> StartUp:
+        return starts_of(self.session, *self.ids).of(startup)
 
     def details(self, compile_id: str, epoch: int = 0) -> CompilationDetails:
         return compilation(self.session.compile_data(*self.ids), epoch, compile_id)
@@ -181,16 +181,16 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     compiled = torch.compile(model, backend="eager")
     run = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
     assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
-    assert run.details("0/0").symbolic_shapes == []
+    assert run.details("0/0").shapes.symbols == []
     dynamic = run.details("0/1")
-    (shape,) = dynamic.symbolic_shapes
+    (shape,) = dynamic.shapes.symbols
     assert (shape.value, shape.source, shape.backed) == ("5", "L['x'].size()[0]", True)
-    (change,) = dynamic.dynamic_changes
+    (change,) = dynamic.shapes.changes
     assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
-    (fixed,) = run.details("0/2").specializations
-    assert (fixed.symbol, fixed.value, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
+    (fixed,) = run.details("0/2").shapes.symbols
+    assert (fixed.symbol, fixed.fixed, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
     checks = guard_checks(run.session.compile_data(*run.ids), 0, "0/1").guards
-    assert len(checks) == dynamic.counts.guard_checks
+    assert len(checks) == dynamic.guard_checks
     assert any(guard.source and "L['x']" in guard.source for guard in checks)
     assert any("size mismatch at index 0" in reason for reason in run.rows[1].recompile_reasons)
 
@@ -217,9 +217,9 @@ def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path
     compiled = torch.compile(lambda x: x + 1, backend="eager")
     run = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
     details = run.details("0/0")
-    assert (details.artifacts, details.counts.guard_checks) == ([], None)
+    assert (details.artifacts, details.guard_checks) == ([], None)
     assert guard_checks(run.session.compile_data(*run.ids), 0, "0/0").guards == []
-    assert details.counts.ops == 1
+    assert details.rows[0].graph_ops == 1
     with pytest.raises(NotFound, match='capture="summary"') as error:
         read_payload(run.session.compile_data(*run.ids), 0)
     assert 'capture="full"' in error.value.notice.next_step
@@ -232,7 +232,7 @@ def test_epochs_are_asked_for_apart(torch: Any, tmp_path: Path) -> None:
         torch.compile(lambda y: y.sin().cos(), backend="eager")(torch.ones(3))
 
     run = recorded(program, tmp_path)
-    assert [run.details("0/0", epoch).counts.ops for epoch in (0, 1)] == [1, 2]
+    assert [run.details("0/0", epoch).rows[0].graph_ops for epoch in (0, 1)] == [1, 2]
     with pytest.raises(NotFound, match="epoch 2"):
         run.details("0/0", 2)
 
@@ -258,16 +258,15 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     cold, warm = runs
     _check_texts(cold)
     _check_texts(warm)
-    assert {(row.direction, row.result) for row in cold.compile_time.start_lookups} == {
+    assert {(row.direction, row.result) for row in cold.startup.start_lookups} == {
         ("forward", "miss"),
         ("backward", "miss"),
     }
-    assert {row.result for row in warm.compile_time.start_lookups} == {"hit"}
-    assert cold.compile_time.starts[0].saved_s is None
-    whole = [row.time_saved_s for row in warm.compile_time.start_lookups if row.cache == "AOTAutograd cache"]
-    assert warm.compile_time.starts[0].saved_s == sum(time or 0 for time in whole) > 0
-    assert (cold.details("0/0").counts.parameters or 4) == 4
-    assert "entire_frame_compile" in cold.compile_time.timeline.names
+    assert {row.result for row in warm.startup.start_lookups} == {"hit"}
+    assert cold.startup.starts[0].saved_s is None
+    whole = [row.time_saved_s for row in warm.startup.start_lookups if row.cache == "AOTAutograd cache"]
+    assert warm.startup.starts[0].saved_s == sum(time or 0 for time in whole) > 0
+    assert (cold.details("0/0").parameters or 4) == 4
 
 
 def _check_texts(run: Answers) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
-from tb_torchcompile_plugin.analysis.compile.startup import CompileTime, StartUp, start_findings, startup
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
 from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
@@ -253,9 +253,6 @@ def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> 
     said = answer(alone, start("job", process(hit=True), 0))
     folder = "not the key: TORCHINDUCTOR_CACHE_DIR is /own here, and /cache there"
     assert {row.differs for row in said.start_lookups} == {folder}
-    assert (
-        "Rank 1 missed alone, while 0 hit: where ranks run in step, all wait for who compiles." in said.says
-    )
     (finding,) = start_findings(Starts(alone, (start("job", process(hit=True), 0),)))
     assert finding.severity == "warning" and finding.where == ["m.py:3"]
     assert finding.title.endswith(f"The caches missed, against job, rank 0: {folder}")
@@ -279,9 +276,7 @@ def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
     assert any("compile_on_one_rank takes the rank out of graphs" in text for text in answer(*other).says)
     for one in other:
         one.data.summary.environment.settings[COMPILE_ON_ONE_RANK[0]] = "True"
-    said = answer(*other).says
-    assert "compile_on_one_rank is on: graphs do not depend on the rank that compiled them." in said
-    assert not any("takes the rank out" in text for text in said)
+    assert not any("takes the rank out" in text for text in answer(*other).says)
 
 
 def test_a_file_without_code_names_the_place_alone() -> None:
@@ -300,12 +295,11 @@ def test_the_route_and_the_report_know_the_other_runs(tmp_path: Path) -> None:
         save(summary, str(tmp_path / run / f"w.{START_NS}.pt.compile.pb"))
     session = Session([("", str(tmp_path))])
     said = poll(session, ROUTES["compile_time"], {"run": "b", "worker": "w"})
-    assert isinstance(said, CompileTime) and [row.run for row in said.starts] == ["b", "a"]
+    assert isinstance(said, StartUp) and [row.run for row in said.starts] == ["b", "a"]
     assert poll(session, ROUTES["compile_time"], {"run": "b", "worker": "w"}) is said
     assert said.start_lookups[1].differs == "setting max_autotune (False → True)"
     report = read_report(str(tmp_path))
-    start_ups = [row.startup for run in report.runs for row in run.workers]
-    assert [row and row.starts == said.starts for row in start_ups] == [False, True]
+    assert [row.startup == said for run in report.runs for row in run.workers] == [False, True]
     assert [(row.rule, row.run, row.severity) for row in report.findings if row.rule == "cold_start"] == [
         ("cold_start", "b", "info")
     ]
