@@ -58,13 +58,29 @@ _SUPPRESSED = {
 }
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why a frame was not compiled, in torch's words."""
+class Problem(msgspec.Struct, frozen=True):
+    """A frame that was not compiled as intended.
 
-    type: str
-    reason: str
+    The kinds: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
+    "skipped" (torch cannot resume from a graph break: all of the frame runs eager).
+    """
+
+    kind: ProblemKind
+    compile_id: str
+    epoch: int
+    function: str
     file: str
     line: int | None
+    type: str
+    reason: str
+    ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
+    what_happened: str  # to the frame, in words
+    consequence: str  # a sentence
+
+    @property
+    def given_up(self) -> bool:
+        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
+        return bool(self.ran_eager)
 
 
 class Compilation(msgspec.Struct, frozen=True):
@@ -94,7 +110,7 @@ class Compilation(msgspec.Struct, frozen=True):
     cache: list[CacheResult]
     breaks: int  # distinct graph breaks; 0 for a backward
     recompile_reasons: list[str]  # empty for a backward
-    failure: Failure | None
+    failure: Problem | None
     restart_reasons: list[str]
     stack: list[Frame]
     recovered: bool
@@ -110,31 +126,6 @@ class TrieNode(msgspec.Struct):
     total_s: float | None = None  # compile time of all below it, with backward graphs; None where unknown
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """A frame that was not compiled as intended.
-
-    The kinds: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
-    "skipped" (torch cannot resume from a graph break: all of the frame runs eager).
-    """
-
-    kind: ProblemKind
-    compile_id: str
-    epoch: int
-    function: str
-    file: str
-    line: int | None
-    type: str
-    reason: str
-    ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
-    what_happened: str  # to the frame, in words
-    consequence: str  # a sentence
-
-    @property
-    def given_up(self) -> bool:
-        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
-        return bool(self.ran_eager)
-
-
 class OtherArtifacts(msgspec.Struct, frozen=True):
     """Texts of one compile id that has no compilation."""
 
@@ -148,8 +139,6 @@ class Compilations(msgspec.Struct, frozen=True):
 
     # Holds each compile id once, at the frame that was compiled: the path from the root is the `stack` of the row.
     trie: list[TrieNode]
-    frames: int  # number of compiled frames
-    statuses: dict[Status, int]  # number of rows with each, backwards not counted
     # Texts that belong to no compilation, by the id under which torch filed them.
     others: list[OtherArtifacts]
 
@@ -170,11 +159,8 @@ def compilations(data: CompileData) -> list[Compilation]:
         group = key, message.direction
         part, direction = next_part[group], direction_of(message.direction)
         next_part[group] += 1
-        failure = None
-        if message.HasField("failure"):
-            line = optional_number(message.failure, "line")
-            failure = Failure(message.failure.type, message.failure.reason, message.failure.file, line)
         row_breaks = breaks[key] if direction == "forward" else 0
+        status = _status(message, row_breaks, key in keys_with_code)
         phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
         rows.append(
             Compilation(
@@ -187,7 +173,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 function=message.function,
                 file=message.file,
                 line=optional_number(message, "line"),
-                status=_status(message, failure, row_breaks, key in keys_with_code),
+                status=status,
                 start_s=optional_seconds(message, "start_ns"),
                 duration_s=optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
@@ -195,7 +181,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 cache=cache_results(message),
                 breaks=row_breaks,
                 recompile_reasons=reasons[key] if direction == "forward" else [],
-                failure=failure,
+                failure=_problem(message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),
                 recovered=message.recovered,
@@ -205,22 +191,23 @@ def compilations(data: CompileData) -> list[Compilation]:
     return rows
 
 
-def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_code: bool) -> Status:
+def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
     """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
 
     What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`. Ahead
     of time torch counts no operators, and does not record when an export ends.
     """
+    failure, has_failed = row.failure, row.HasField("failure")
     if row.elsewhere:
         return "elsewhere"
-    if failure is None and is_export(row.key.compile_id):
+    if not has_failed and is_export(row.key.compile_id):
         return "exported"
-    if failure is None and is_ahead_of_time(row.key.compile_id):
+    if not has_failed and is_ahead_of_time(row.key.compile_id):
         return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
-    if failure is not None and is_limit(failure.type, failure.reason):
+    if has_failed and is_limit(failure.type, failure.reason):
         return "limit"
-    broke = bool(breaks) or (failure is not None and skips_frame(failure.reason))
-    if failure is not None and not (broke and failure.type == UNSUPPORTED):
+    broke = bool(breaks) or (has_failed and skips_frame(failure.reason))
+    if has_failed and not (broke and failure.type == UNSUPPORTED):
         return "failed"
     if row.recovered:
         return "recovered"
@@ -229,6 +216,32 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_c
     if not row.HasField("duration_ns"):
         return "unfinished"
     return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
+
+
+def _problem(row: CompilationMessage, status: Status) -> Problem:
+    failure = row.failure
+    place = failure if failure.file else row
+    kind: ProblemKind = status if status in ("limit", "failed") else "skipped"
+    is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
+    eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
+    return Problem(
+        kind=kind,
+        compile_id=row.key.compile_id,
+        epoch=row.key.epoch,
+        function=row.function,
+        file=place.file,
+        line=optional_number(place, "line"),
+        type=failure.type,
+        reason=failure.reason,
+        ran_eager=eager,
+        what_happened=_EVENTS[kind].format(failure.type),
+        consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
+    )
+
+
+def problems(data: CompileData) -> list[Problem]:
+    """List what went wrong, in order of time."""
+    return [row.failure for row in data.of(compilations) if row.failure]
 
 
 def compile_time_headline(data: CompileData) -> str:
@@ -277,14 +290,11 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 
 def compilations_overview(data: CompileData) -> Compilations:
     """Return all compilations of a process, in order of time."""
-    rows, summary = data.of(compilations), data.summary
-    compiled = [row for row in rows if not is_ahead_of_time(row.compile_id)]
+    summary = data.summary
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
     return Compilations(
         trie=_trie(data),
-        frames=len({(row.epoch, row.compile_id.rpartition("/")[0]) for row in compiled}),
-        statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
         others=[
             OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
             for epoch, compile_id in others
@@ -317,31 +327,3 @@ def _trie(data: CompileData) -> list[TrieNode]:
         if node.total_s is None:
             node.total_s = frames_s(below[id(node)])
     return root.children
-
-
-def problems(data: CompileData) -> list[Problem]:
-    """List what went wrong, in order of time."""
-    rows = []
-    for message, row in zip(data.of(compilations_in_order), data.of(compilations), strict=True):
-        failure = row.failure
-        if failure is None:
-            continue
-        kind = row.status if row.status in ("limit", "failed") else "skipped"
-        is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
-        eager = True if is_given_up else _SETTINGS.get(message.metrics.get(SUPPRESS_ERRORS, ""))
-        rows.append(
-            Problem(
-                kind=kind,
-                compile_id=row.compile_id,
-                epoch=row.epoch,
-                function=row.function,
-                file=failure.file or row.file,
-                line=failure.line if failure.file else row.line,
-                type=failure.type,
-                reason=failure.reason,
-                ran_eager=eager,
-                what_happened=_EVENTS[kind].format(failure.type),
-                consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
-            )
-        )
-    return rows

@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups,
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -23,8 +22,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_export
 
 EPOCH_FROM_NS = 10**18  # September 2001: a clock that shows less does not count from 1970
-WORKERS = "compile workers"
-ALL_THREADS = "all threads"
 
 
 class CompileOverlap(msgspec.Struct, frozen=True):
@@ -170,11 +167,3 @@ def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Interval
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
     return sum((covered_ns(spans, starts, ends) for spans in threads), np.zeros(len(starts), np.int64))
-
-
-def thread_labels(rows: Iterable[PhaseSpan]) -> dict[int, str]:
-    """Return a label for each thread. A log has no thread ids: all its spans have thread 0."""
-    threads = dict.fromkeys(row.thread for row in rows if not row.worker_process)
-    if set(threads) <= {0}:
-        return dict.fromkeys(threads, ALL_THREADS)
-    return {thread: f"thread {number}" for number, thread in enumerate(threads, 1)}
