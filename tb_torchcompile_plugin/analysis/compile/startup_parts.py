@@ -4,7 +4,7 @@ Each nanosecond belongs to exactly one part.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Annotated, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
+from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
 from tb_torchcompile_plugin.profile.intervals import to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -159,41 +159,29 @@ def window(data: CompileData) -> StartWindow | None:
 
 def compiling(data: CompileData) -> list[HostSpan]:
     """Return what the compiler did on the host, in order of time, outer spans first; without compile workers."""
-    spans = sorted(
-        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
-        key=lambda span: (span.start_ns, -span.duration_ns),
-    )
-    without_phases = [
+    rows = [
         HostSpan(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
         for row in data.summary.compilations
         if row.HasField("start_ns") and row.HasField("duration_ns") and not row.phases
     ]
-    return sorted([*without_phases, *_with_phases(spans)], key=lambda row: (row.start_ns, -row.end_ns))
-
-
-def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
-    """Apply the rules of `compile_log.spans`, which sees the begin and end events of a process that still runs."""
-    ends = [span.start_ns + span.duration_ns for span in spans]
-    phases: list[records.Phase] = []
-    stacks: dict[Hashable, list[int]] = {}
-    has_aot: dict[int, bool] = {}  # index of a call of the backend → whether AOTAutograd ran in it
-    for index, span in enumerate(spans):
-        stack = stacks.setdefault((span.thread, key_of(span.key)), [])
-        while stack and ends[stack[-1]] <= span.start_ns:
-            stack.pop()
-        around = phases[stack[-1]] if stack else "other"
-        phase = records.phase_of(span.name) or records.phase_of(span.function) or around
-        phases.append(phase)
-        if phase == "aot_autograd":
-            has_aot.update((outer, True) for outer in stack if outer in has_aot)
-        if span.name in records.BACKEND_CALLS:
-            has_aot[index] = False
-        stack.append(index)
-    for index, aot in has_aot.items():
-        phases[index] = "aot_autograd" if aot else "other"
-    return [
-        HostSpan(span.start_ns, end, phase, key_of(span.key)) for span, end, phase in zip(spans, ends, phases)
-    ]
+    spans = sorted(
+        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
+        key=lambda span: (span.start_ns, -span.duration_ns),
+    )
+    # As torch wrote the marks: of equal times ends come first, those of inner spans before those of outer ones.
+    begins = [(span.start_ns, 1, number, span) for number, span in enumerate(spans)]
+    ends = [(span.start_ns + span.duration_ns, 0, -number, span) for number, span in enumerate(spans)]
+    marks = OpenSpans()
+    for time_ns, begin, _, span in sorted([*begins, *ends], key=lambda mark: mark[:3]):
+        lane = span.thread, key_of(span.key)
+        if begin:
+            marks.begin(CompileSpan(span.name, span.function, time_ns, "other", lane))
+            continue
+        rows += [
+            HostSpan(ended.start_ns, ended.start_ns + (ended.duration_ns or 0), ended.phase, lane[1])
+            for ended in marks.end(lane, span.name, time_ns)
+        ]
+    return sorted(rows, key=lambda row: (row.start_ns, -row.end_ns))
 
 
 def pieces(spans: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> Iterator[TimePiece]:
