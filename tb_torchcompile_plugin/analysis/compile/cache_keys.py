@@ -49,7 +49,7 @@ class KeyMismatch(NamedTuple):
     avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
 
 
-class _Lookup(NamedTuple):
+class _ProcessLookup(NamedTuple):
     """A lookup of one process."""
 
     data: CompileData
@@ -68,8 +68,8 @@ class _Lookup(NamedTuple):
 class _Pair(NamedTuple):
     """The same lookup in two processes."""
 
-    before: _Lookup
-    now: _Lookup
+    before: _ProcessLookup
+    now: _ProcessLookup
 
     def has_same_key(self) -> bool:
         return self.before.row.cache_key == self.now.row.cache_key
@@ -160,7 +160,7 @@ def _pairs(before: CompileData, now: CompileData, *, anywhere: bool = False) -> 
         if frame := frames.get(now_id[:4]):
             before_id = LookupId(*frame, *now_id[4:])
             if before_id in before.of(lookups_by_id):
-                pairs.append(_Pair(_Lookup(before, before_id), _Lookup(now, now_id)))
+                pairs.append(_Pair(_ProcessLookup(before, before_id), _ProcessLookup(now, now_id)))
     return pairs
 
 
@@ -197,7 +197,7 @@ def _value(part: KeyPart | None, data: CompileData) -> str:
     return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 
-def _parts(lookup: _Lookup) -> dict[str, KeyPart]:
+def _parts(lookup: _ProcessLookup) -> dict[str, KeyPart]:
     row = lookup.graph_row
     return {} if row is None or row.artifact is None else lookup.data.of(key_parts, row.artifact)
 
@@ -242,7 +242,7 @@ def _code_line(pair: _Pair) -> tuple[str, str]:
     return "", ""
 
 
-def _graph(lookup: _Lookup) -> list[tuple[str, str]]:
+def _graph(lookup: _ProcessLookup) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
     if (row := lookup.graph_row) is None:
         return []
