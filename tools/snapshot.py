@@ -42,16 +42,7 @@ MAX_ARTIFACTS = 60  # texts per worker
 MAX_PAIRS = 3  # comparisons of neighbouring runs per logdir
 
 OF_LOGDIR = ("runs", "sheets", "all_runs")
-OF_WORKER = (
-    "compile",
-    "compile_time",
-    "compilations",
-    "startup",
-    "exports",
-    "triton",
-    "findings",
-    "baseline",
-)
+OF_WORKER = ("compile", "compile_time", "compilations", "exports", "triton", "findings", "baseline")
 OF_RUN = ("rank_differences", "job", "side_by_side")
 OF_RANK = ("rank_findings", "rank_what_if", "rank_collectives")
 OF_SPAN = (

@@ -11,7 +11,6 @@ Panel = Literal[
     "runs",
     "overview",
     "findings",
-    "startup",
     "compile_time",
     "compilations",
     "code",

@@ -24,11 +24,7 @@ from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare_
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
-from tb_torchcompile_plugin.analysis.compile.compilation_details import (
-    compilation,
-    compile_time,
-    guard_checks,
-)
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
@@ -187,9 +183,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
-    Route("compile_time", STARTS, compile_time),
+    Route("compile_time", STARTS, startup),
     Route("compilations", WORKER, compilations_overview),
-    Route("startup", STARTS, startup),
     Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report, keep=RunLines.keep_job),

@@ -82,7 +82,6 @@ COMPILE_ON_ONE_RANK = (
     "torch.compiler.config.compile_on_one_rank",
     "torch.distributed.config.compile_on_one_rank",
 )
-CACHING_PRECOMPILE = ("torch._dynamo.config.caching_precompile",)
 _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
 IS_OFF = {
@@ -92,7 +91,7 @@ IS_OFF = {
 }
 SETTINGS = (
     *COMPILE_ON_ONE_RANK,
-    *CACHING_PRECOMPILE,
+    "torch._dynamo.config.caching_precompile",
     *IS_OFF,
     "torch._inductor.config.fx_graph_remote_cache",
     "torch._functorch.config.enable_remote_autograd_cache",

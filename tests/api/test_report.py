@@ -106,11 +106,10 @@ def test_phases_sum_to_the_duration(report, name):
 
 def test_compile_time_inside_the_profile_is_told(report):
     (span,) = spans(report("breaks")).values()
-    assert span["compile_overlap"] == {"in_span_us": 0.0, "in_steps_us": 0.0, "steps": []}
+    assert span["compile_overlap"] == {"inside_us": 0.0, "window": "the profiled steps", "steps": []}
     (span,) = spans(report("resnet18_compile")).values()
-    assert (
-        span["compile_overlap"]["in_span_us"] > 10_000_000 and span["compile_overlap"]["in_steps_us"] is None
-    )
+    overlap = span["compile_overlap"]
+    assert overlap["inside_us"] > 10_000_000 and overlap["window"] == "this span"
 
 
 def test_what_a_span_tells_compile_data_does_not_tell_again(recording):

@@ -120,7 +120,7 @@ def most_expensive(profile: Profile) -> float | None:
 
 def inside(profile: Profile) -> float | None:
     overlap = profile.of(compile_overlap)
-    return overlap.in_steps_us if overlap else None
+    return overlap.inside_us if overlap and overlap.window != "this span" else None
 
 
 def busy(profile: Profile) -> float | None:
@@ -156,7 +156,7 @@ QUESTIONS = {
         seconds,
     ),
     "compiled inside": Question(
-        inside, "in_steps_us", (rf"({TIME}) of it (?:inside|fell into)(?! this span)",), duration
+        inside, "inside_us", (rf"({TIME}) of it (?:inside|fell into)(?! this span)",), duration
     ),
 }
 LENGTHS = r".*(step|mean|wall).*_us"
@@ -172,7 +172,7 @@ OTHERS = {
     "*.graph_break_sites.step_*_us": "the direct cost of one site",
     "*.compile_functions.total_s": "one function of torch",
     "*collectives*.mean_us": "one collective",
-    "*.compiled_lines.*": "what one line compiles",
+    "*.trie.*": "what one call compiles",
     "*dynamic_shapes.sizes.compile_s": "the compilations of one size",
     "*dynamic_shapes.guards.recompiles": "those of one guard",
     "*findings.evidence.compil*": "those that the finding is about",

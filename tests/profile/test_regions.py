@@ -61,9 +61,6 @@ def test_a_break_lasts_from_graph_to_graph(tmp_path):
     assert (row.compile_id, row.resume_compile_id, row.file, row.line) == ("0/0", "1/0", "train.py", 7)
     assert (row.calls, row.host_us, row.resume_guard_us, row.resume_overhead_us) == (1, 30, 4, 3)
     assert row.gpu_idle_us == 30 - 5 - 2  # 30 … 35 and 58 … 60 were busy
-    assert [(step.step, step.calls, step.host_us, step.share_percent) for step in row.steps] == [
-        ("ProfilerStep#3", 1, 30, 15)
-    ]
     assert (frame.compile_id, frame.calls, frame.frame_us) == ("0/0", 1, 100)
     assert (frame.guards_us, frame.overhead_us, frame.graphs_us) == (5 + 4, 2 + 3 + 3, 30)
     assert (frame.breaks_us, frame.called_us) == (30 - 4 - 3, 0)
@@ -79,7 +76,7 @@ def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_pa
         kernel("triton_poi_fused_0", 43, 5),
     ]
     (row,), (frame,) = priced(tmp_path, events, ["1/0"])
-    assert row.host_us == row.steps[0].host_us == 30 - 8 and row.steps[0].share_percent == 11
+    assert row.host_us == 30 - 8
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
     assert (frame.frame_us, frame.breaks_us, frame.other_us) == (100, 23 - 8, 30 + 8)
 
@@ -146,7 +143,7 @@ def test_a_thousand_nested_regions_are_no_trouble(tmp_path):
 
 def test_without_a_gpu_idle_is_unknown(tmp_path):
     (row,), _ = priced(tmp_path, ONE_BREAK, ["1/0"])
-    assert row.gpu_idle_us is None and row.steps[0].gpu_idle_us is None
+    assert row.gpu_idle_us is None
 
 
 def test_a_region_cut_off_at_the_end_of_the_trace_still_counts(tmp_path):
@@ -196,12 +193,8 @@ def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(reco
     span = span_of(recording("breaks"))
     rows = sorted(span["graph_break_costs"], key=lambda row: row["line"])
     assert [(row["line"], row["calls"]) for row in rows] == [(line, 3) for line in (26, 27, 28, 29)]
-    assert [step["calls"] for row in rows for step in row["steps"]] == [1] * 12
-    in_step = [round(sum(row["steps"][step]["host_us"] for row in rows), 3) for step in range(3)]
-    assert in_step == [636.703, 523.926, 505.275]
-    # ProfilerStep#2, from the raw events: end of each graph execution, start of the next one, in µs.
-    gaps = [1553.001 - 1363.488, 1977.68 - 1867.426, 2286.881 - 2097.975, 2815.759 - 2667.729]
-    assert [row["steps"][0]["host_us"] for row in rows] == [round(gap, 3) for gap in gaps]
+    # Of the three steps.
+    assert sum(row["host_us"] for row in rows) == pytest.approx(636.703 + 523.926 + 505.275)
 
 
 def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
@@ -215,7 +208,7 @@ def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
     assert sites[0]["reason"] == "Data-dependent branching" and sites[0]["compile_ids"] == ["2/0"]
     assert sites[0]["step_mean_us"] == pytest.approx(514.162 / 3)
     assert sites[0]["step_gpu_idle_us"] == pytest.approx(509.874 / 3)
-    assert sites[0]["step_median_us"] == 165.637 and sites[0]["host_us"] == 514.162
+    assert sites[0]["host_us"] == 514.162
     wall = sum(step["wall_us"] for step in span["steps"])
     assert sum(row["share_percent"] for row in sites) == pytest.approx(100 * 1665.904 / wall)
 

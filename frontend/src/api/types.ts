@@ -80,14 +80,6 @@ export interface BreakChain {
   links: Link[];
 }
 
-export interface BreakInStep {
-  step: string;
-  calls: number;
-  host_us: number;
-  gpu_idle_us: number | null;
-  share_percent: number | null;
-}
-
 export type BreakKind =
   | 'builtin'
   | 'call'
@@ -109,7 +101,6 @@ export interface CacheLookup {
   direction: Direction | null;
   graph: number | null;
   why: string | null;
-  reason: string | null;
   time_saved_s: number | null;
   compile_id: string;
   epoch: number;
@@ -117,11 +108,7 @@ export interface CacheLookup {
   file: string;
   line: number | null;
   lookups: number;
-  graphs: number;
   spent_s: number | null;
-  nearest: string | null;
-  nearest_epoch: number | null;
-  differences: KeyDifference[];
   artifact: number | null;
   differs: string | null;
   than: string | null;
@@ -134,7 +121,6 @@ export interface CacheResult {
   direction: Direction | null;
   graph: number | null;
   why: string | null;
-  reason: string | null;
   time_saved_s: number | null;
 }
 
@@ -306,7 +292,7 @@ export interface Compilation {
   cache: CacheResult[];
   breaks: number;
   recompile_reasons: string[];
-  failure: Failure | null;
+  failure: Problem | null;
   restart_reasons: string[];
   stack: Frame[];
   recovered: boolean;
@@ -318,14 +304,13 @@ export interface CompilationDetails {
   rows: Compilation[];
   stack: Frame[];
   restart_reasons: string[];
-  failure: DetailedFailure | null;
+  failure: Problem | null;
+  traceback: string | null;
   graph_breaks: GraphBreak[];
   recompile: Recompile | null;
-  counts: Counts;
-  symbolic_shapes: SymbolicShape[];
-  specializations: Specialization[];
-  shape_guards: ShapeGuard[];
-  dynamic_changes: DynamicChange[];
+  parameters: number | null;
+  guard_checks: number | null;
+  shapes: SymbolicShapes;
   metrics: Metric[];
   cudagraph_skip_reasons: string[];
   artifacts: Artifact[];
@@ -347,9 +332,6 @@ export interface CompilationDifference {
 
 export interface Compilations {
   trie: TrieNode[];
-  frames: number;
-  statuses: Partial<Record<Status, number>>;
-  problems: Problem[];
   others: OtherArtifacts[];
 }
 
@@ -387,8 +369,8 @@ export interface Compile {
 }
 
 export interface CompileOverlap {
-  in_span_us: number;
-  in_steps_us: number | null;
+  inside_us: number;
+  window: string;
   steps: string[];
 }
 
@@ -398,21 +380,6 @@ export interface CompileSeconds {
   warm_s: number | null;
   cache_hits: number;
   cache_lookups: number;
-}
-
-export interface CompileTime {
-  threads: string[];
-  names: string[];
-  name_phases: (Phase | null)[];
-  compile_ids: string[];
-  origin_s: number | null;
-  spans: PhaseColumns;
-  total_s: number | null;
-  recorded_s: number | null;
-  share_percent: number | null;
-  phases_s: Partial<Record<Phase, number>>;
-  cache: CacheLookup[];
-  time_saved_s: number | null;
 }
 
 export interface Compiled {
@@ -436,20 +403,6 @@ export interface CompiledKernel {
   time_us: number | null;
   configs: number;
   slowest_percent: number | null;
-}
-
-export interface CompiledLine {
-  function: string;
-  file: string;
-  line: number;
-  depth: number;
-  parent: number;
-  cumulative_s: number;
-  own_s: number;
-  percent: number;
-  compilations: number;
-  most_elsewhere_s: number | null;
-  elsewhere: string | null;
 }
 
 export interface CompiledRegion {
@@ -478,14 +431,6 @@ export interface CompiledShare {
   gpu_percent: number | null;
   host_percent: number | null;
   empty_compilations: number | null;
-}
-
-export interface Counts {
-  ops: number | null;
-  nodes: number | null;
-  inputs: number | null;
-  parameters: number | null;
-  guard_checks: number | null;
 }
 
 export interface Coverage {
@@ -566,16 +511,6 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export interface DetailedFailure {
-  type: string;
-  reason: string;
-  file: string;
-  line: number | null;
-  traceback: string | null;
-  ran_eager: boolean | null;
-  consequence: string;
-}
-
 export interface DeviceIdle {
   device: number;
   idle_us: number;
@@ -629,7 +564,6 @@ export interface DynamicShapeReport {
   sizes: SizeThatCame[];
   symbols: DynamicSymbol[];
   guards: DynamicGuard[];
-  padded: PaddedSize[];
   code: string | null;
 }
 
@@ -642,9 +576,6 @@ export interface DynamicSymbol {
   range: string | null;
   fixed: string | null;
   reason: string | null;
-  guards: number;
-  sizes: number | null;
-  calls: number | null;
   file: string;
   line: number | null;
 }
@@ -758,13 +689,6 @@ export interface FailedGuard {
   advice: string;
 }
 
-export interface Failure {
-  type: string;
-  reason: string;
-  file: string;
-  line: number | null;
-}
-
 export interface Figure {
   name: string;
   value: Pair;
@@ -851,7 +775,6 @@ export interface FunctionTime {
   total_s: number;
   min_s: number;
   max_s: number;
-  mean_s: number;
 }
 
 export interface Gain {
@@ -940,9 +863,6 @@ export interface GraphBreakCost {
   resume_guard_us: number;
   resume_overhead_us: number | null;
   gpu_idle_us: number | null;
-  first_us: number;
-  last_us: number;
-  steps: BreakInStep[];
 }
 
 export interface GraphBreakSite {
@@ -953,20 +873,18 @@ export interface GraphBreakSite {
   kind: BreakKind | null;
   source: string | null;
   compile_ids: string[];
+  breaks: GraphBreak[];
   saves_us: number | null;
   saves_percent: number | null;
   calls: number | null;
   calls_per_step: number | null;
   host_us: number | null;
   step_mean_us: number | null;
-  step_median_us: number | null;
-  step_p95_us: number | null;
   step_gpu_idle_us: number | null;
   share_percent: number | null;
   gpu_idle_us: number | null;
   first_us: number | null;
   last_us: number | null;
-  breaks: GraphBreak[];
   no_price: string | null;
 }
 
@@ -1053,14 +971,6 @@ export type GuardKind =
   | 'tensor_size'
   | 'type'
   | 'value';
-
-export interface GuardScan {
-  compile_id: string;
-  entries: number;
-  calls: number;
-  median_us: number;
-  max_us: number;
-}
 
 export interface HeldUp {
   device: number;
@@ -1334,13 +1244,6 @@ export interface Kernels {
   no_bytes: string;
   no_flop: string;
   warnings: Notice[];
-}
-
-export interface KeyDifference {
-  title: string;
-  part: string;
-  before: string | null;
-  now: string | null;
 }
 
 export type Kind = 'bypassed' | 'cold' | 'mixed' | 'warm';
@@ -1736,15 +1639,6 @@ export interface Overview {
   pays: string;
 }
 
-export interface PaddedSize {
-  function: string;
-  source: string;
-  multiple: number;
-  sizes: number;
-  left: number;
-  more_percent: number;
-}
-
 export interface Pair {
   a: number | null;
   b: number | null;
@@ -1775,7 +1669,6 @@ export type Panel =
   | 'recompiles'
   | 'runs'
   | 'source'
-  | 'startup'
   | 'step_breakdown'
   | 'timeline'
   | 'triton'
@@ -1800,18 +1693,6 @@ export interface Pays {
 }
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
-
-export interface PhaseColumns {
-  start_us: number[];
-  duration_us: number[];
-  name: number[];
-  compile_id: number[];
-  epoch: number[];
-  thread: number[];
-  depth: number[];
-  worker_process: boolean[];
-  unfinished: boolean[];
-}
 
 export interface Picture {
   step_us: number;
@@ -2063,7 +1944,6 @@ export interface RecompileMoment {
   duration_s: number | null;
   recovered: boolean;
   start_us: number | null;
-  where: 'after' | 'before' | 'inside' | null;
   step: string | null;
   when: string | null;
   calls: number;
@@ -2307,7 +2187,6 @@ export interface Span {
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
   recompile_moments: RecompileMoment[] | null;
-  guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;
   frame_versions: RecompiledFrame[];
   headlines: Partial<Record<Panel, string>>;
@@ -2341,14 +2220,6 @@ export interface SpanRef {
   modified_s: number;
 }
 
-export interface Specialization {
-  symbol: string;
-  value: string | null;
-  source: string | null;
-  reason: string | null;
-  stack: Frame[];
-}
-
 export interface StackFrames {
   name: number[];
   parent: number[];
@@ -2363,7 +2234,6 @@ export interface StartPart {
   title: string;
   time_s: number;
   percent: number;
-  pieces: number;
   part: string;
 }
 
@@ -2378,10 +2248,7 @@ export interface StartRow {
   common: number;
   hits: number;
   misses: number;
-  bypasses: number;
   saved_s: number | null;
-  would_save_s: number | null;
-  from_process: boolean;
 }
 
 export interface StartUp {
@@ -2389,7 +2256,6 @@ export interface StartUp {
   parts: StartPart[];
   starts: StartRow[];
   start_lookups: CacheLookup[];
-  compiled_lines: CompiledLine[];
 }
 
 export type Status =
@@ -2512,6 +2378,15 @@ export interface SymbolicShape {
   source: string | null;
   backed: boolean;
   stack: Frame[];
+  fixed: string | null;
+  reason: string | null;
+  fixed_stack: Frame[];
+}
+
+export interface SymbolicShapes {
+  symbols: SymbolicShape[];
+  guards: ShapeGuard[];
+  changes: DynamicChange[];
 }
 
 export type TimeKind =
@@ -2612,6 +2487,7 @@ export interface TrieNode {
   users: boolean;
   children: TrieNode[];
   compilations: Compilation[];
+  total_s: number | null;
 }
 
 export interface Triton {
@@ -2690,9 +2566,8 @@ export interface AboutLogdir {
 
 export interface AboutWorker {
   compile: Compile;
-  compile_time: CompileTime;
+  compile_time: StartUp;
   compilations: Compilations;
-  startup: StartUp;
   baseline: BaselineRef;
   exports: Exports;
   triton: Triton;

@@ -34,7 +34,7 @@ export const statusTone = (status: Status): Tone => STATUS[status][1];
 export const statusHelp = (status: Status): string => meaningOf('statuses', status);
 
 /** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
-export function statusesInOrder(counts: Partial<Record<Status, number>>): [status: Status, n: number][] {
+export function statusesInOrder(statuses: Status[]): [status: Status, n: number][] {
   const order: Status[] = [
     'failed',
     'limit',
@@ -46,5 +46,7 @@ export function statusesInOrder(counts: Partial<Record<Status, number>>): [statu
     'recovered',
     'elsewhere',
   ];
-  return order.flatMap((status) => (counts[status] ? [[status, counts[status]]] : []));
+  return order
+    .map((status): [Status, number] => [status, statuses.filter((other) => other === status).length])
+    .filter(([, n]) => n > 0);
 }

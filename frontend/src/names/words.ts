@@ -13,7 +13,6 @@ export const PANEL_TITLES: Record<Panel, string> = {
   runs: 'All runs',
   overview: 'Overview',
   findings: 'Findings',
-  startup: 'Start-up',
   compile_time: 'Compile time',
   compilations: 'Compilations',
   code: 'Texts',
@@ -51,7 +50,6 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
     title: 'Compile',
     panels: [
       'compilations',
-      'startup',
       'compile_time',
       'graph_breaks',
       'recompiles',
@@ -62,7 +60,11 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
     ],
   },
 ];
-export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
+const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
+/** Panels that are parts of other ones now: their addresses still lead there. */
+const MOVED: Record<string, Panel> = { startup: 'compile_time' };
+/** The panel of an address. */
+export const panelNamed = (text: string): Panel => MOVED[text] ?? (isPanel(text) ? text : 'overview');
 
 export const BREAK_KINDS: Record<BreakKind, string> = {
   explicit: 'graph_break()',

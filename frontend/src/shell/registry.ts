@@ -47,7 +47,6 @@ export const PANELS: Record<Panel, PanelEntry> = {
     means: 'critical findings and warnings',
     load: () => import('../panels/causes/findings/Findings.svelte'),
   },
-  startup: { needs: 'compile', load: sheet },
   compile_time: { needs: 'compile', load: () => import('../panels/compile/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',

@@ -1,6 +1,6 @@
 /** Columns of every table whose rows are compilations, or belong to one. */
 import type { CacheResult, Compilation } from '../api/types';
-import { functionName, idLabel, type CompileKey, codeKey } from '../names/compile_ids';
+import { functionName, idLabel, type CompileKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
 import { statusWord } from '../names/statuses';
@@ -125,16 +125,6 @@ export const LIST_COLUMNS: Column<Compilation>[] = [
   GRAPH_OPS,
   ...REST,
 ];
-
-/** Find the row that was compiled at a time (Unix seconds), otherwise the first one of the compile id. */
-export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
-  const own = rows.filter((row) => codeKey(row) === key);
-  const during = own.findLast(
-    ({ start_s, duration_s }) =>
-      start_s !== null && duration_s !== null && start_s - 0.001 <= at && at <= start_s + duration_s,
-  );
-  return during ?? own[0] ?? null;
-}
 
 /** One column for each phase that took any time; together they are the compile time. */
 export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {

@@ -15,6 +15,7 @@ const node = (line: number, children: TrieNode[], ids: string[] = []): TrieNode 
   users: true,
   children,
   compilations: ids.map((compile_id) => ({ compile_id, key: compile_id }) as Compilation),
+  total_s: null,
 });
 const none = new Set<string>();
 

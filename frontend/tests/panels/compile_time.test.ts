@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Compilation } from '../../src/api/types';
-import { phaseColumns, rowAt, directionLabel } from '../../src/table/compilation_columns';
+import { phaseColumns, directionLabel } from '../../src/table/compilation_columns';
 import { cellOf } from '../../src/table/table';
 import { toCompilation } from '../../src/links/addresses';
 
@@ -36,13 +36,5 @@ describe('compile time', () => {
     );
     expect(ddp.map(directionLabel)).toEqual(['backward 1 of 2', 'backward 2 of 2']);
     expect(toCompilation(ddp[1]!).row).toBe('compilation:4/0,0,backward~2');
-  });
-
-  it('leads from a span to the row that was being compiled then', () => {
-    expect(rowAt(rows, '0/0', 11)?.direction).toBe('forward');
-    expect(rowAt(rows, '0/0', 21)?.direction).toBe('backward');
-    expect(rowAt(rows, '0/0', 99)?.direction).toBe('forward');
-    expect(rowAt(rows, '1/0', 1)?.compile_id).toBe('1/0');
-    expect(rowAt(rows, '', 1)).toBeNull();
   });
 });

@@ -1,6 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import type { CompileTime } from '../../src/api/types';
-import { spanLanes, spanPhases, type PhaseSlice } from '../../src/panels/compile/compile_time/compiler_lanes';
 import {
   axisLength,
   layIcicle,
@@ -69,37 +67,5 @@ describe('lanes', () => {
     expect(nextSlice(laid, later, 'up')).toBe(root);
     expect(nextSlice(laid, inner, 'down')).toBe(worker);
     expect(nextSlice(laid, worker, 'down')).toBe(worker);
-  });
-});
-
-describe('phase spans', () => {
-  const time = {
-    threads: ['thread 1', 'compile workers'],
-    names: ['dynamo', 'inner', 'code_gen', 'compile_file'],
-    name_phases: ['other', null, 'inductor', 'triton'],
-    compile_ids: ['0/0'],
-    spans: {
-      start_us: [0, 10, 20, 25, 200],
-      duration_us: [100, 80, 30, 500, 10],
-      name: [0, 1, 2, 3, 1],
-      compile_id: [0, 0, 0, -1, 0],
-      epoch: [0, 0, 0, 0, 1],
-      thread: [0, 0, 0, 1, 0],
-      depth: [0, 1, 2, 0, 0],
-      worker_process: [false, false, false, true, false],
-      unfinished: [false, false, false, false, true],
-    },
-  } as unknown as CompileTime;
-
-  it('inherits the phase of what is around', () => {
-    expect(spanPhases(time)).toEqual(['other', 'other', 'inductor', 'triton', 'other']);
-  });
-
-  it('draws compile workers in a lane of their own, for no single compilation', () => {
-    const lanes = spanLanes(time);
-    expect(lanes.map((lane) => lane.label)).toEqual(['Thread 1', 'Compile workers']);
-    expect(lanes[0]!.slices.map((s) => s.group)).toEqual(['0/0', '0/0', '0/0', '0/0,1']);
-    expect(lanes[1]!.slices.map((s) => s.group)).toEqual(['']);
-    expect((lanes[0]!.slices[3] as PhaseSlice).unfinished).toBe(true);
   });
 });

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import how_steps_were_
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 
 _MAX_CONSIDERED = 3
 
@@ -82,15 +82,11 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
 
 def headline_with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, and what was compiled."""
-    overlap, steps = profile.of(ct.compile_overlap), profile.of(profiled_steps)
+    overlap = profile.of(ct.compile_overlap)
     if overlap is None:
         return f"{step} {compiled_sentence(profile.data, '')}"
-    spent, window = overlap.in_span_us, "this span"
-    if steps and overlap.in_steps_us is not None:
-        spent, names = overlap.in_steps_us, overlap.steps
-        window = " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more steps"
-        window = window or "the profiled steps"
-    inside = f", {duration(spent)} of it inside {window}" if spent else f", none inside {window}"
+    spent = f"{duration(overlap.inside_us)} of it" if overlap.inside_us else "none"
+    inside = f", {spent} inside {overlap.window}"
     return f"{step} {compiled_sentence(profile.data, inside)}"
 
 

@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.analysis.compile.starts import (
     matched_frames,
 )
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
@@ -48,21 +49,30 @@ class KeyMismatch(NamedTuple):
     avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
 
 
+class _ProcessLookup(NamedTuple):
+    """A lookup of one process."""
+
+    data: CompileData
+    id: LookupId
+
+    @property
+    def row(self) -> CacheLookup:
+        return self.data.of(lookups_by_id)[self.id]
+
+    @property
+    def graph_row(self) -> CacheLookup | None:
+        """The lookup of the FX graph inside it; AOTAutograd's keys have no recorded parts."""
+        return self.data.of(lookups_by_id).get(self.id._replace(cache=FX_GRAPH_CACHE))
+
+
 class _Pair(NamedTuple):
     """The same lookup in two processes."""
 
-    before: CompileData
-    before_id: LookupId
-    now: CompileData
-    now_id: LookupId
-
-    @property
-    def lookups(self) -> tuple[CacheLookup, CacheLookup]:
-        return self.before.of(lookups_by_id)[self.before_id], self.now.of(lookups_by_id)[self.now_id]
+    before: _ProcessLookup
+    now: _ProcessLookup
 
     def has_same_key(self) -> bool:
-        before, now = self.lookups
-        return before.cache_key == now.cache_key
+        return self.before.row.cache_key == self.now.row.cache_key
 
 
 def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
@@ -84,8 +94,8 @@ def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
     candidates: dict[LookupId, list[tuple[int, KeyMismatch]]] = {}
     for other in starts.others:
         for pair in _pairs(other.data, own.data):
-            if pair.lookups[1].result == "miss":
-                candidates.setdefault(pair.now_id, []).extend(_mismatch(own, other, pair))
+            if pair.now.row.result == "miss":
+                candidates.setdefault(pair.now.id, []).extend(_mismatch(own, other, pair))
     # Prefer a process with the same key, then the one that differs in the fewest parts.
     return {
         lookup_id: min(candidates[lookup_id], key=lambda candidate: candidate[0])[1]
@@ -97,7 +107,7 @@ def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
 def _mismatch(own: Start, other: Start, pair: _Pair) -> Iterator[tuple[int, KeyMismatch]]:
     """Yield the mismatch with one other process, with the number of parts that differ; nothing where it is unknown."""
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
-    result = pair.lookups[0].result
+    result = pair.before.row.result
     had_entry = other_environment.written_ns <= environment.recording_start_ns
     if result == "hit":
         had_entry = other_environment.recording_start_ns < environment.written_ns
@@ -113,7 +123,7 @@ def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
     if a is None or b is None or a is b:
         return []
-    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.now_id.cache == FX_GRAPH_CACHE]
+    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.now.id.cache == FX_GRAPH_CACHE]
     changed = [pair for pair in pairs if not pair.has_same_key()]
     if not changed:
         return []
@@ -135,9 +145,9 @@ def _what_differs(pairs: Sequence[_Pair]) -> str:
             keys[name] += 1
             if name == CODE and name not in rows:
                 line, quoted = _code_line(pair)
-                rows[name] = KeyDifference(title_of(name) + line, name, None, None)
+                rows[name] = KeyDifference(name, title_of(name) + line, "", "")
             elif name not in rows:
-                rows[name] = difference(title_of(name), name, before, now)
+                rows[name] = difference(name, before, now)
     return (
         listed([rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]) + quoted
     )
@@ -150,13 +160,8 @@ def _pairs(before: CompileData, now: CompileData, *, anywhere: bool = False) -> 
         if frame := frames.get(now_id[:4]):
             before_id = LookupId(*frame, *now_id[4:])
             if before_id in before.of(lookups_by_id):
-                pairs.append(_Pair(before, before_id, now, now_id))
+                pairs.append(_Pair(_ProcessLookup(before, before_id), _ProcessLookup(now, now_id)))
     return pairs
-
-
-def _graph_lookup(data: CompileData, lookup_id: LookupId) -> CacheLookup | None:
-    """Return the lookup of the FX graph inside a lookup; AOTAutograd's keys have no recorded parts."""
-    return data.of(lookups_by_id).get(lookup_id._replace(cache=FX_GRAPH_CACHE))
 
 
 def _same_key(own: Start, other: Start, result: str) -> str:
@@ -176,12 +181,12 @@ def _same_key(own: Start, other: Start, result: str) -> str:
 
 def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
     """Return the name and both values of the parts of two keys that differ; [] where unknown."""
-    parts, now_parts = _parts(pair.before, pair.before_id), _parts(pair.now, pair.now_id)
+    parts, now_parts = _parts(pair.before), _parts(pair.now)
     rows = []
     for name in {**parts, **now_parts} if parts and now_parts else ():
         part, now_part = parts.get(name), now_parts.get(name)
         if not (part and now_part and part.hash == now_part.hash):
-            rows.append((name, _value(part, pair.before), _value(now_part, pair.now)))
+            rows.append((name, _value(part, pair.before.data), _value(now_part, pair.now.data)))
     return rows
 
 
@@ -192,9 +197,9 @@ def _value(part: KeyPart | None, data: CompileData) -> str:
     return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 
-def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:
-    lookup = _graph_lookup(data, lookup_id)
-    return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
+def _parts(lookup: _ProcessLookup) -> dict[str, KeyPart]:
+    row = lookup.graph_row
+    return {} if row is None or row.artifact is None else lookup.data.of(key_parts, row.artifact)
 
 
 def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
@@ -226,7 +231,7 @@ def _code_line(pair: _Pair) -> tuple[str, str]:
 
     The operators are behind "  #", as torch quotes code, so that they stay out of files without code.
     """
-    before, now = _graph(pair.before, pair.before_id), _graph(pair.now, pair.now_id)
+    before, now = _graph(pair.before), _graph(pair.now)
     line = ""
     for (text, _), (now_text, line_of_node) in (
         zip_longest(before, now, fillvalue=("", "")) if before and now else ()
@@ -237,18 +242,18 @@ def _code_line(pair: _Pair) -> tuple[str, str]:
     return "", ""
 
 
-def _graph(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
+def _graph(lookup: _ProcessLookup) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
-    if (lookup := _graph_lookup(data, lookup_id)) is None:
+    if (row := lookup.graph_row) is None:
         return []
     texts = [
         number
-        for number, artifact in enumerate(data.summary.artifacts)
-        if (artifact.key.epoch, artifact.key.compile_id) == (lookup.epoch, lookup.compile_id)
-        and is_aot_graph(artifact.name, backward=lookup.direction == "backward")
+        for number, artifact in enumerate(lookup.data.summary.artifacts)
+        if key_of(artifact.key) == (row.epoch, row.compile_id)
+        and is_aot_graph(artifact.name, backward=row.direction == "backward")
     ]
     try:
-        graph = read_payload(data, texts[lookup_id.graph]) if len(texts) > lookup_id.graph else ""
+        graph = read_payload(lookup.data, texts[lookup.id.graph]) if len(texts) > lookup.id.graph else ""
     except UserError:
         return []
     rows, line_of_node = [], ""

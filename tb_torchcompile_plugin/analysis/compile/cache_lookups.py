@@ -8,11 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.autotune import autotune
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
@@ -26,7 +25,6 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, PhaseSpan
-from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -51,18 +49,18 @@ class CacheResult(msgspec.Struct, frozen=True, kw_only=True):
     direction: Annotated[Direction | None, column_head(hidden=True)] = None
     # Number among the lookups of this cache and direction in its compilation (DDP makes several).
     graph: Annotated[int | None, column_head(hidden=True)] = None
-    why: Annotated[str | None, column_head(hidden=True)] = None  # reason for a miss or bypass, in words
-    reason: Annotated[str | None, column_head(hidden=True)] = None  # the same in torch's words
+    # Reason for a miss or bypass, in words.
+    why: Annotated[str | None, column_head("Why not", grow=True)] = None
     time_saved_s: Annotated[float | None, column_head("Saved, says torch")] = None
 
 
-class KeyDifference(msgspec.Struct, frozen=True):
+class KeyDifference(NamedTuple):
     """A part of a key that differs from another key."""
 
-    title: str
     part: str  # torch's name of the part
-    before: str | None  # None where unknown
-    now: str | None
+    title: str
+    before: str  # "" where unknown
+    now: str
 
 
 class CacheLookup(CacheResult, frozen=True, kw_only=True):
@@ -74,14 +72,8 @@ class CacheLookup(CacheResult, frozen=True, kw_only=True):
     file: str
     line: int | None
     lookups: Annotated[int, column_head(hidden=True)] = 1  # how many
-    # How many lookups of this cache and direction the compilation made.
-    graphs: Annotated[int, column_head(hidden=True)] = 1
     # Time to make the entry after a miss; None where unknown.
     spent_s: Annotated[float | None, column_head("To make")] = None
-    # Compilation with the nearest earlier key of this process, and what differs from that key.
-    nearest: Annotated[str | None, column_head(hidden=True)] = None
-    nearest_epoch: Annotated[int | None, column_head(hidden=True)] = None
-    differences: list[KeyDifference] = []
     # Id of the text that records the lookup.
     artifact: Annotated[int | None, column_head(hidden=True)] = None
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
@@ -96,38 +88,23 @@ def compilations_in_order(data: CompileData) -> list[Compilation]:
 
 def cache_lookups(data: CompileData) -> list[CacheLookup]:
     """Return the lookups of a process that torch recorded one by one, compilation by compilation."""
-    lookups = data.of(_lookups)
     forward, spent = forward_compilations(data.summary), data.of(_spent_ns)
-    kinds = Counter(_kind(row, result) for row, _, result in lookups)
     texts = grouped(enumerate(data.summary.artifacts), lambda text: (key_of(text[1].key), text[1].name))
     unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
     rows = []
-    for number, (row, message, result) in enumerate(lookups):
-        has_nearest = message.HasField("nearest")
-        text_key = key_of(row.key), cache_lookup(result.cache, result.result)
-        lookup = _of_frame(
-            row.key, forward, **msgspec.structs.asdict(result) | {"cache": title_of_cache(result.cache)}
-        )
-        rows.append(
-            msgspec.structs.replace(
-                lookup,
-                graphs=kinds[_kind(row, result)],
-                spent_s=to_seconds(spent[number]) if number in spent else None,
-                nearest=message.nearest.compile_id if has_nearest else None,
-                nearest_epoch=message.nearest.epoch if has_nearest else None,
-                differences=[_difference(difference) for difference in message.differences],
-                artifact=next(unused_texts.get(text_key, iter(())), None),
-            )
-        )
+    for number, (row, message) in enumerate(data.of(_lookups)):
+        text_key = key_of(row.key), cache_lookup(message.cache, message.result)
+        fields = msgspec.structs.asdict(_cache_result(row, message)) | {
+            "cache": title_of_cache(message.cache),
+            "spent_s": to_seconds(spent[number]) if number in spent else None,
+            "artifact": next(unused_texts.get(text_key, iter(())), None),
+        }
+        rows.append(_of_frame(row.key, forward, **fields))
     return rows
 
 
-def _lookups(data: CompileData) -> list[tuple[Compilation, CacheMessage, CacheResult]]:
-    return [
-        (row, message, result)
-        for row in data.of(compilations_in_order)
-        for message, result in zip(row.cache, cache_results(row), strict=True)
-    ]
+def _lookups(data: CompileData) -> list[tuple[Compilation, CacheMessage]]:
+    return [(row, lookup) for row in data.of(compilations_in_order) for lookup in row.cache]
 
 
 def _of_frame(key: CompileKey, frames: dict[Key, Compilation], **fields: Any) -> CacheLookup:
@@ -144,27 +121,23 @@ def _of_frame(key: CompileKey, frames: dict[Key, Compilation], **fields: Any) ->
 
 def cache_results(row: Compilation) -> list[CacheResult]:
     """Return the lookups of one compilation, in order of time."""
-    return [
-        CacheResult(
-            cache=lookup.cache,
-            result=lookup.result,
-            cache_key=lookup.key,
-            direction=direction_of(row.direction or lookup.direction),
-            graph=optional_number(lookup, "graph"),
-            why=_why(lookup),
-            reason=lookup.reason if lookup.HasField("reason") else None,
-            time_saved_s=optional_seconds(lookup, "time_saved_ns"),
-        )
-        for lookup in row.cache
-    ]
+    return [_cache_result(row, lookup) for lookup in row.cache]
 
 
-def _kind(row: Compilation, result: CacheResult) -> tuple[int, str, str, Direction | None]:
-    return row.key.epoch, row.key.compile_id, result.cache, result.direction
+def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
+    return CacheResult(
+        cache=lookup.cache,
+        result=lookup.result,
+        cache_key=lookup.key,
+        direction=direction_of(row.direction or lookup.direction),
+        graph=optional_number(lookup, "graph"),
+        why=_why(lookup),
+        time_saved_s=optional_seconds(lookup, "time_saved_ns"),
+    )
 
 
 def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
-    """Yield the lookups of which torch records only a number: those of remote caches, then those of the autotuner."""
+    """Yield the lookups in remote caches, of which torch records only a number."""
     frames = forward_compilations(data.summary)
     for frame in frames.values():
         for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
@@ -173,22 +146,6 @@ def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
             if text.isdecimal() and len(text) < 19 and (number := int(text)):
                 why = f"torch counts {plural(number, 'lookup')} and does not say more"
                 yield _of_frame(frame.key, frames, cache=title, result=result, lookups=number, why=why)
-    cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
-    groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
-    for (epoch, compile_id, result), rows in groups.items():
-        if (epoch, compile_id) in frames:
-            times = [row.time_s for row in rows if row.time_s is not None]
-            spent_s = sum(times) if times and result == "miss" else None
-            unknown = None if times else f"torch counts {plural(len(rows), 'lookup')} and does not say more"
-            key = CompileKey(epoch=epoch, compile_id=compile_id)
-            fields = {"result": result, "lookups": len(rows), "spent_s": spent_s, "why": unknown}
-            yield _of_frame(key, frames, cache="autotune cache", **fields)
-
-
-def time_saved_s(data: CompileData) -> float | None:
-    """Return the time that all hits saved; None where no hit has one."""
-    saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
-    return to_seconds(sum(saved)) if saved else None
 
 
 def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
@@ -228,23 +185,29 @@ def would_save_ns(data: CompileData) -> int | None:
 def misses_ns(data: CompileData) -> dict[Key, list[int | None]]:
     """Map each compilation to the times (ns) of its outermost misses."""
     spent = data.of(_spent_ns)
-    misses = [(number, row) for number, row in enumerate(data.of(_lookups)) if row[2].result == "miss"]
     times = {}
-    for key, group in grouped(misses, lambda miss: key_of(miss[1][0].key)).items():
-        outer = [number for number, (_, _, result) in group if result.cache == _AOT]
-        times[key] = [spent.get(number) for number in outer or [number for number, _ in group]]
+    for key, misses in data.of(_misses).items():
+        outer = [number for number, lookup in misses if lookup.cache == _AOT]
+        times[key] = [spent.get(number) for number in outer or [number for number, _ in misses]]
     return times
+
+
+def _misses(data: CompileData) -> dict[Key, list[_NumberedLookup]]:
+    """Group the misses by compilation, each with its index in `cache_lookups`."""
+    misses: dict[Key, list[_NumberedLookup]] = {}
+    for number, (row, lookup) in enumerate(data.of(_lookups)):
+        if lookup.result == "miss":
+            misses.setdefault(key_of(row.key), []).append((number, lookup))
+    return misses
 
 
 def _spent_ns(data: CompileData) -> dict[int, int]:
     """Map misses to the time (ns) that making the entry took, by their index in `cache_lookups`."""
     timed = (span for span in data.summary.spans if span.name == AOT_COMPILE or span.name in FX_COMPILES)
     spans = grouped(timed, lambda span: key_of(span.key))
-    lookups = [(key_of(row.key), message) for row, message, _ in data.of(_lookups)]
-    misses = [(number, *row) for number, row in enumerate(lookups) if row[1].result == "miss"]
     spent: dict[int, int] = {}
-    for key, group in grouped(misses, lambda miss: miss[1]).items():
-        spent.update(_spent_by_compilation([(number, row) for number, _, row in group], spans.get(key, [])))
+    for key, misses in data.of(_misses).items():
+        spent |= _spent_by_compilation(misses, spans.get(key, []))
     return spent
 
 
@@ -287,7 +250,8 @@ def _why(lookup: CacheMessage) -> str | None:
     nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
         return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
-    rows = sorted(map(_difference, lookup.differences), key=lambda row: order_of(row.part))
+    rows = [difference(row.part, row.before, row.now) for row in lookup.differences]
+    rows.sort(key=lambda row: order_of(row.part))
     return f"New key. Nearest is {nearest}, which differs in {listed(rows)}"
 
 
@@ -305,11 +269,7 @@ def listed(differences: Sequence[KeyDifference]) -> str:
     return ", ".join(phrases[:_MAX_PARTS]) + rest
 
 
-def _difference(row: DifferenceMessage) -> KeyDifference:
-    return difference(title_of(row.part), row.part, row.before, row.now)
-
-
-def difference(title: str, part: str, before: str, now: str) -> KeyDifference:
+def difference(part: str, before: str, now: str) -> KeyDifference:
     """Reduce two texts `Name(field=value, …)` to the fields that differ; keep other texts as they are."""
     fields_before, fields_now = _fields(before), _fields(now)
     if fields_before and fields_now:
@@ -319,7 +279,7 @@ def difference(title: str, part: str, before: str, now: str) -> KeyDifference:
             ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
             for fields in (fields_before, fields_now)
         )
-    return KeyDifference(title, part, before or None, now or None)
+    return KeyDifference(part, title_of(part), before, now)
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ what went wrong.
 """
 
 from collections import Counter, defaultdict
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,8 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     cache_results,
     compilations_in_order,
 )
-from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
+from tb_torchcompile_plugin.analysis.formatting import plural, seconds
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Key,
@@ -37,7 +39,7 @@ Status = Literal[
 ]
 ProblemKind = Literal["limit", "failed", "skipped"]
 
-NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
+_NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
 _COUNTS = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")  # fields that torch may not tell
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "hit the recompile limit: from here on it runs eager",
@@ -48,6 +50,7 @@ _CONSEQUENCES: dict[ProblemKind, str] = {
     "limit": "The versions compiled before are still used where their guards hold.",
     "skipped": "The functions that it calls may still be compiled.",
 }
+_SETTINGS = {"true": True, "false": False}  # JSON texts
 _SUPPRESSED = {
     None: "Whether the error was suppressed is not known.",
     True: "The error was suppressed (suppress_errors): the frame ran eager, and nothing else says so.",
@@ -55,13 +58,29 @@ _SUPPRESSED = {
 }
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why a frame was not compiled, in torch's words."""
+class Problem(msgspec.Struct, frozen=True):
+    """A frame that was not compiled as intended.
 
-    type: str
-    reason: str
+    The kinds: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
+    "skipped" (torch cannot resume from a graph break: all of the frame runs eager).
+    """
+
+    kind: ProblemKind
+    compile_id: str
+    epoch: int
+    function: str
     file: str
     line: int | None
+    type: str
+    reason: str
+    ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
+    what_happened: str  # to the frame, in words
+    consequence: str  # a sentence
+
+    @property
+    def given_up(self) -> bool:
+        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
+        return bool(self.ran_eager)
 
 
 class Compilation(msgspec.Struct, frozen=True):
@@ -91,7 +110,7 @@ class Compilation(msgspec.Struct, frozen=True):
     cache: list[CacheResult]
     breaks: int  # distinct graph breaks; 0 for a backward
     recompile_reasons: list[str]  # empty for a backward
-    failure: Failure | None
+    failure: Problem | None
     restart_reasons: list[str]
     stack: list[Frame]
     recovered: bool
@@ -104,31 +123,7 @@ class TrieNode(msgspec.Struct):
     users: bool  # a function of the user's program
     children: "list[TrieNode]"
     compilations: list[Compilation]
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """A frame that was not compiled as intended.
-
-    The kinds: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
-    "skipped" (torch cannot resume from a graph break: all of the frame runs eager).
-    """
-
-    kind: ProblemKind
-    compile_id: str
-    epoch: int
-    function: str
-    file: str
-    line: int | None
-    type: str
-    reason: str
-    ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
-    what_happened: str  # to the frame, in words
-    consequence: str  # a sentence
-
-    @property
-    def given_up(self) -> bool:
-        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
-        return bool(self.ran_eager)
+    total_s: float | None = None  # compile time of all below it, with backward graphs; None where unknown
 
 
 class OtherArtifacts(msgspec.Struct, frozen=True):
@@ -144,9 +139,6 @@ class Compilations(msgspec.Struct, frozen=True):
 
     # Holds each compile id once, at the frame that was compiled: the path from the root is the `stack` of the row.
     trie: list[TrieNode]
-    frames: int  # number of compiled frames
-    statuses: dict[Status, int]  # number of rows with each, backwards not counted
-    problems: list[Problem]
     # Texts that belong to no compilation, by the id under which torch filed them.
     others: list[OtherArtifacts]
 
@@ -167,11 +159,8 @@ def compilations(data: CompileData) -> list[Compilation]:
         group = key, message.direction
         part, direction = next_part[group], direction_of(message.direction)
         next_part[group] += 1
-        failure = None
-        if message.HasField("failure"):
-            line = optional_number(message.failure, "line")
-            failure = Failure(message.failure.type, message.failure.reason, message.failure.file, line)
         row_breaks = breaks[key] if direction == "forward" else 0
+        status = _status(message, row_breaks, key in keys_with_code)
         phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
         rows.append(
             Compilation(
@@ -184,7 +173,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 function=message.function,
                 file=message.file,
                 line=optional_number(message, "line"),
-                status=_status(message, failure, row_breaks, key in keys_with_code),
+                status=status,
                 start_s=optional_seconds(message, "start_ns"),
                 duration_s=optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
@@ -192,7 +181,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 cache=cache_results(message),
                 breaks=row_breaks,
                 recompile_reasons=reasons[key] if direction == "forward" else [],
-                failure=failure,
+                failure=_problem(message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),
                 recovered=message.recovered,
@@ -202,22 +191,23 @@ def compilations(data: CompileData) -> list[Compilation]:
     return rows
 
 
-def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_code: bool) -> Status:
+def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
     """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
 
     What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`. Ahead
     of time torch counts no operators, and does not record when an export ends.
     """
+    failure, has_failed = row.failure, row.HasField("failure")
     if row.elsewhere:
         return "elsewhere"
-    if failure is None and is_export(row.key.compile_id):
+    if not has_failed and is_export(row.key.compile_id):
         return "exported"
-    if failure is None and is_ahead_of_time(row.key.compile_id):
+    if not has_failed and is_ahead_of_time(row.key.compile_id):
         return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
-    if failure is not None and is_limit(failure.type, failure.reason):
+    if has_failed and is_limit(failure.type, failure.reason):
         return "limit"
-    broke = bool(breaks) or (failure is not None and skips_frame(failure.reason))
-    if failure is not None and not (broke and failure.type == UNSUPPORTED):
+    broke = bool(breaks) or (has_failed and skips_frame(failure.reason))
+    if has_failed and not (broke and failure.type == UNSUPPORTED):
         return "failed"
     if row.recovered:
         return "recovered"
@@ -228,20 +218,61 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_c
     return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
-def other_rows_summary(data: CompileData) -> str:
-    """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
-    statuses = [row.status for row in data.of(compilations)]
-    exported, elsewhere = (statuses.count(status) for status in NOT_COMPILED_HERE)
-    parts = [plural(exported, "export")] if exported else []
-    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
-    return ", ".join(parts)
+def _problem(row: CompilationMessage, status: Status) -> Problem:
+    failure = row.failure
+    place = failure if failure.file else row
+    kind: ProblemKind = status if status in ("limit", "failed") else "skipped"
+    is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
+    eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
+    return Problem(
+        kind=kind,
+        compile_id=row.key.compile_id,
+        epoch=row.key.epoch,
+        function=row.function,
+        file=place.file,
+        line=optional_number(place, "line"),
+        type=failure.type,
+        reason=failure.reason,
+        ran_eager=eager,
+        what_happened=_EVENTS[kind].format(failure.type),
+        consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
+    )
+
+
+def problems(data: CompileData) -> list[Problem]:
+    """List what went wrong, in order of time."""
+    return [row.failure for row in data.of(compilations) if row.failure]
+
+
+def compile_time_headline(data: CompileData) -> str:
+    """Summarize: "4 compilations took 6.69 s; 1 backward graph was compiled on first use; 2 exports."."""
+    rows = [row for row in data.of(compilations) if row.status not in _NOT_COMPILED_HERE]
+    if not rows:
+        return data.of(none_compiled)
+    backward = sum(row.direction == "backward" for row in rows)
+    were = "was" if backward == 1 else "were"
+    parts = (
+        f"{plural(data.of(count_compilations), 'compilation')} took {seconds(data.of(total_s))}",
+        f"{plural(backward, 'backward graph')} {were} compiled on first use" if backward else "",
+        data.of(_other_rows),
+    )
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def none_compiled(data: CompileData) -> str:
     """Return that nothing was compiled here, as far as that is known."""
     nothing = data.none_of("compilations") if data.is_lossy else "Nothing was compiled."
-    others = data.of(other_rows_summary)
+    others = data.of(_other_rows)
     return f"{others}." if others else nothing
+
+
+def _other_rows(data: CompileData) -> str:
+    """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
+    statuses = [row.status for row in data.of(compilations)]
+    exported, elsewhere = (statuses.count(status) for status in _NOT_COMPILED_HERE)
+    parts = [plural(exported, "export")] if exported else []
+    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
+    return ", ".join(parts)
 
 
 def phases_s(data: CompileData) -> dict[Phase, float]:
@@ -259,15 +290,11 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 
 def compilations_overview(data: CompileData) -> Compilations:
     """Return all compilations of a process, in order of time."""
-    rows, summary = data.of(compilations), data.summary
-    compiled = [row for row in rows if not is_ahead_of_time(row.compile_id)]
+    summary = data.summary
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
     return Compilations(
-        trie=_trie(rows),
-        frames=len({(row.epoch, row.compile_id.rpartition("/")[0]) for row in compiled}),
-        statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
-        problems=data.of(problems),
+        trie=_trie(data),
         others=[
             OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
             for epoch, compile_id in others
@@ -275,65 +302,28 @@ def compilations_overview(data: CompileData) -> Compilations:
     )
 
 
-def _trie(rows: list[Compilation]) -> list[TrieNode]:
+def _trie(data: CompileData) -> list[TrieNode]:
     """Merge the stacks: equal frames below one node share a node. Without a stack the frame itself is the root."""
     root = TrieNode(Frame("", 0, "", None), False, [], [])
-    for row in rows:
+    paths: dict[Key, list[TrieNode]] = {}
+    for row in data.of(compilations):
         if row.direction == "backward":
             continue
-        node = root
+        node, path = root, []
         for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
             child = next((child for child in node.children if child.frame == frame), None)
             if child is None:
                 child = TrieNode(frame, is_user_file(frame.file), [], [])
                 node.children.append(child)
             node = child
+            path.append(node)
         node.compilations.append(msgspec.structs.replace(row, stack=[]))
+        paths[row.epoch, row.compile_id] = path
+    below = defaultdict[int, list[CompilationMessage]](list)
+    for message in data.summary.compilations:
+        for node in paths.get(key_of(message.key), ()):
+            below[id(node)].append(message)
+    for node in chain.from_iterable(paths.values()):
+        if node.total_s is None:
+            node.total_s = frames_s(below[id(node)])
     return root.children
-
-
-def problems(data: CompileData) -> list[Problem]:
-    """List what went wrong, in order of time."""
-    rows = []
-    for message, row in zip(data.of(compilations_in_order), data.of(compilations), strict=True):
-        failure = row.failure
-        if failure is None:
-            continue
-        setting = message.metrics.get(SUPPRESS_ERRORS)
-        eager = ran_eager(row, failure, [setting == "true"] if setting in ("true", "false") else [])
-        kind = _kind(row)
-        rows.append(
-            Problem(
-                kind=kind,
-                compile_id=row.compile_id,
-                epoch=row.epoch,
-                function=row.function,
-                file=failure.file or row.file,
-                line=failure.line if failure.file else row.line,
-                type=failure.type,
-                reason=failure.reason,
-                ran_eager=eager,
-                what_happened=_EVENTS[kind].format(failure.type),
-                consequence=consequence(row, eager),
-            )
-        )
-    return rows
-
-
-def _kind(row: Compilation) -> ProblemKind:
-    return row.status if row.status in ("limit", "failed") else "skipped"
-
-
-def ran_eager(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> bool | None:
-    """Return whether torch went on without compiling the frame.
-
-    suppress_errors: `torch._dynamo.config.suppress_errors`, empty where it was not recorded.
-    """
-    if is_limit(failure.type, failure.reason) or _kind(row) == "skipped":
-        return True
-    return suppress_errors[0] if suppress_errors else None
-
-
-def consequence(row: Compilation, eager: bool | None) -> str:
-    """Say what a failure meant for the program; `eager` as `ran_eager` returns it."""
-    return _CONSEQUENCES.get(_kind(row)) or _SUPPRESSED[eager]

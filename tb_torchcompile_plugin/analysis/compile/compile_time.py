@@ -4,7 +4,6 @@
 being compiled on the same thread counts once.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,29 +11,24 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, result_counts, saved_ns
-from tb_torchcompile_plugin.analysis.formatting import duration, percent
-from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
+from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.arrays import Codes, grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_export
-from tb_torchcompile_plugin.torch_names.records import Phase, phase_of
 
 EPOCH_FROM_NS = 10**18  # September 2001: a clock that shows less does not count from 1970
-WORKERS = "compile workers"
-ALL_THREADS = "all threads"
 
 
 class CompileOverlap(msgspec.Struct, frozen=True):
-    """Compile time that fell into the trace."""
+    """Compile time that fell into the profiled steps; without steps, into the span."""
 
-    in_span_us: float
-    in_steps_us: float | None  # None without steps
+    inside_us: float
+    window: str  # those steps in words
     steps: list[str]  # those with some
 
 
@@ -46,33 +40,6 @@ class FunctionTime(msgspec.Struct, frozen=True):
     total_s: float
     min_s: float
     max_s: float
-    mean_s: float
-
-
-class PhaseColumns(msgspec.Struct, frozen=True):
-    """One row per span, in order of time, as columns of equal length."""
-
-    start_us: list[float]  # from the start of the first span
-    duration_us: list[float]
-    name: list[int]  # index into `PhaseSpans.names`
-    compile_id: list[int]  # index into `PhaseSpans.compile_ids`, -1 for none
-    epoch: list[int]
-    thread: list[int]  # index into `PhaseSpans.threads`
-    depth: list[int]  # row to draw in, from 0 in each thread; spans of one row never overlap
-    worker_process: list[bool]
-    unfinished: list[bool]
-
-
-class PhaseSpans(msgspec.Struct, frozen=True):
-    """The spans of all phases, and the texts that they name: the columns of an icicle."""
-
-    threads: list[str]
-    names: list[str]
-    # The phase of each name; None where a span belongs to the phase of the one around it.
-    name_phases: list[Phase | None]
-    compile_ids: list[str]
-    origin_s: float | None  # Unix time of the first span, None without any
-    spans: PhaseColumns
 
 
 class CompileCost(NamedTuple):
@@ -121,7 +88,7 @@ def compile_times(data: CompileData) -> dict[str, list[float]]:
 def function_times(data: CompileData) -> list[FunctionTime]:
     """Return the timed functions, longest first."""
     rows = [
-        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
+        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs))
         for name, runs in data.of(compile_times).items()
         if runs
     ]
@@ -170,14 +137,24 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     first, last = trace.window()
     if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
-    threads = _by_thread(timed, trace.base_ns)
-    steps = profile.of(StepWindows).rows
-    in_steps = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
+    rows = profile.of(StepWindows).rows
+    starts, ends = trace.ts[rows], trace.ts[rows] + trace.dur[rows]
+    if not len(rows):
+        starts, ends = np.array([first]), np.array([last])
+    inside = _covered(_by_thread(timed, trace.base_ns), starts, ends)
+    steps = [trace.names[trace.name[step]] for step, time in zip(rows, inside) if time > 0]
+    window = " and ".join(steps) if len(steps) <= 2 else f"{steps[0]} and {len(steps) - 1} more steps"
     return CompileOverlap(
-        in_span_us=us(_covered(threads, np.array([first]), np.array([last])).sum()),
-        in_steps_us=us(in_steps.sum()) if len(steps) else None,
-        steps=[trace.names[trace.name[step]] for step, time in zip(steps, in_steps) if time > 0],
+        us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span", steps
     )
+
+
+def overlap_headline(profile: Profile) -> str:
+    """Say how much of the compile time fell into what was profiled; "" where unknown."""
+    overlap = profile.of(compile_overlap)
+    if overlap is None:
+        return ""
+    return f"{duration(overlap.inside_us) if overlap.inside_us else 'None'} of it fell into {overlap.window}."
 
 
 def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Intervals]:
@@ -190,76 +167,3 @@ def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Interval
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
     return sum((covered_ns(spans, starts, ends) for spans in threads), np.zeros(len(starts), np.int64))
-
-
-def overlap_headline(profile: Profile) -> str:
-    """Say how much of the compile time fell into what was profiled; "" where unknown."""
-    overlap = profile.of(compile_overlap)
-    if overlap is None:
-        return ""
-    if overlap.steps and overlap.in_steps_us is not None:
-        more = len(overlap.steps) - MAX_NAMES
-        names = ", ".join(overlap.steps[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-        steps = "step" if len(overlap.steps) == 1 else "steps"
-        return f"{duration(overlap.in_steps_us)} of it fell into the profiled {steps} {names}."
-    if overlap.in_steps_us == 0:
-        return "None of it fell into the profiled steps."
-    if not overlap.in_span_us:
-        return ""
-    first, last = profile.trace.window()
-    wall = us(last - first)
-    return f"{percent(100 * overlap.in_span_us / wall)} of this span’s {duration(wall)} went into compiling."
-
-
-def phase_spans(data: CompileData) -> PhaseSpans:
-    """Return all spans. The work of compile worker processes is a thread of its own, the last one."""
-    rows = sorted(data.summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
-    origin = rows[0].start_ns if rows else 0
-    labels = thread_labels(rows)
-    lanes = [WORKERS if row.worker_process else labels[row.thread] for row in rows]
-    threads = [*dict.fromkeys(labels.values()), *([WORKERS] if WORKERS in lanes else [])]
-    names, ids = Codes(), Codes()
-    columns = PhaseColumns(
-        start_us=[us(row.start_ns - origin) for row in rows],
-        duration_us=[us(row.duration_ns) for row in rows],
-        name=[names.code(row.name) for row in rows],
-        compile_id=[ids.code(row.key.compile_id) if row.key.compile_id else -1 for row in rows],
-        epoch=[row.key.epoch for row in rows],
-        thread=[threads.index(lane) for lane in lanes],
-        depth=_depths(rows, lanes),
-        worker_process=[row.worker_process for row in rows],
-        unfinished=[row.unfinished for row in rows],
-    )
-    return PhaseSpans(
-        threads=threads,
-        names=names.texts,
-        name_phases=[phase_of(name) for name in names.texts],
-        compile_ids=ids.texts,
-        origin_s=origin / 1e9 if rows else None,
-        spans=columns,
-    )
-
-
-def thread_labels(rows: Iterable[PhaseSpan]) -> dict[int, str]:
-    """Return a label for each thread. A log has no thread ids: all its spans have thread 0."""
-    threads = dict.fromkeys(row.thread for row in rows if not row.worker_process)
-    if set(threads) <= {0}:
-        return dict.fromkeys(threads, ALL_THREADS)
-    return {thread: f"thread {number}" for number, thread in enumerate(threads, 1)}
-
-
-def _depths(rows: list[PhaseSpan], lanes: list[str]) -> list[int]:
-    """Return the first row below all spans around each. Crossing spans (threads of a log) get rows of their own."""
-    ends_of = defaultdict[str, list[int]](list)  # for each row of a lane, when it is free again (ns)
-    depths = []
-    for row, lane in zip(rows, lanes, strict=True):
-        ends = ends_of[lane]
-        if lane == WORKERS:  # spans of several processes do not nest
-            depth = next((depth for depth, end in enumerate(ends) if end <= row.start_ns), len(ends))
-        else:
-            while ends and ends[-1] <= row.start_ns:
-                ends.pop()
-            depth = len(ends)
-        ends[depth : depth + 1] = [row.start_ns + row.duration_ns]
-        depths.append(depth)
-    return depths

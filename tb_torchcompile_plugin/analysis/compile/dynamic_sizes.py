@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -33,7 +33,6 @@ from tb_torchcompile_plugin.analysis.formatting import (
     percent,
     plural,
 )
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
@@ -78,9 +77,6 @@ class DynamicSymbol(msgspec.Struct, frozen=True):
     range: str | None
     fixed: str | None  # the value that it was fixed to after all
     reason: str | None  # why it was fixed
-    guards: int  # number of expressions over it that must hold
-    sizes: int | None  # how many sizes occurred in this span; None without shapes in the trace
-    calls: int | None  # in how many calls
     file: str  # where the program first used it
     line: int | None
 
@@ -107,18 +103,6 @@ class SizeThatCame(msgspec.Struct, frozen=True):
     compile_s: float | None  # of the graph for this size alone
 
 
-class PaddedSize(msgspec.Struct, frozen=True):
-    """What padding a size to multiples of `multiple` would change."""
-
-    function: str
-    source: str
-    multiple: int
-    sizes: int
-    left: Annotated[int, column_head("Sizes left")]
-    # Mean over the calls; over the sizes where calls are unknown.
-    more_percent: Annotated[float, column_head("More data")]
-
-
 class DynamicShapeReport(msgspec.Struct, frozen=True):
     """The panel *Dynamic shapes*."""
 
@@ -126,7 +110,6 @@ class DynamicShapeReport(msgspec.Struct, frozen=True):
     sizes: tuple[SizeThatCame, ...]
     symbols: tuple[DynamicSymbol, ...]
     guards: tuple[DynamicGuard, ...]
-    padded: tuple[PaddedSize, ...]
     code: str | None  # to paste where marking helps
 
 
@@ -137,6 +120,16 @@ class Advice(NamedTuple):
     code: str | None  # to paste, None where there is none
 
 
+class _Padding(NamedTuple):
+    """What padding a size to multiples of `multiple` would change."""
+
+    left: int  # of `sizes`
+    more_percent: float  # of data: the mean over the calls; over the sizes where calls are unknown
+    source: str
+    multiple: int
+    sizes: int
+
+
 def dynamic_compilations(data: CompileData) -> list[record.Key]:
     """Return the compilations with symbols."""
     keys = (record.key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
@@ -145,8 +138,7 @@ def dynamic_compilations(data: CompileData) -> list[record.Key]:
 
 def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
     """Return the sizes that stay dynamic."""
-    fixed = {row.symbol for row in shapes.specializations}
-    return [row for row in shapes.symbols if row.symbol not in fixed and _is_size(row)]
+    return [row for row in shapes.symbols if row.fixed is None and _is_size(row)]
 
 
 def _is_size(row: SymbolicShape) -> bool:
@@ -162,17 +154,11 @@ def changing_sizes(data: CompileData) -> dict[str, list[str]]:
     return {compile_id: sorted(symbols) for compile_id, symbols in changing.items() if symbols}
 
 
-def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
-    """Return all symbols in the order of their compilations; needs compile data."""
-    data = profile.data
-    assert data is not None
+def dynamic_symbols(data: CompileData) -> list[DynamicSymbol]:
+    """Return all symbols in the order of their compilations."""
     symbols = []
     for key in data.of(dynamic_compilations):
-        shapes = data.of(symbolic_shapes, *key)
-        for row in shapes.symbols:
-            fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
-            sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
-            symbol = re.compile(rf"\b{re.escape(row.symbol)}\b")
+        for row in data.of(symbolic_shapes, *key).symbols:
             file, line = _users_line(row.stack)
             symbols.append(
                 DynamicSymbol(
@@ -182,11 +168,8 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
                     origin=_origin(data, key, row),
                     value=row.value,
                     range=row.range,
-                    fixed=fixed.value if fixed else None,
-                    reason=fixed.reason if fixed else None,
-                    guards=sum(bool(symbol.search(guard.expression)) for guard in shapes.guards),
-                    sizes=len(sizes) if sizes else None,
-                    calls=sum(sizes.values()) if sizes else None,
+                    fixed=row.fixed,
+                    reason=row.reason,
                     file=file,
                     line=line,
                 )
@@ -372,37 +355,34 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
     return list(rows)
 
 
-def padded_sizes(profile: Profile) -> list[PaddedSize]:
-    """Return what padding to multiples would leave of the sizes, for those that differ often."""
+def _padding(profile: Profile) -> _Padding | None:
+    """Return the coarsest padding to multiples that leaves fewer sizes of an input, and adds little data."""
     groups = grouped(profile.of(occurring_sizes), lambda row: (row.function, row.source))
-    return [padded for rows in groups.values() for padded in _padded(rows)]
+    return min((padded for rows in groups.values() for padded in _padded(rows)), default=None)
 
 
-def _padded(rows: list[SizeThatCame]) -> Iterator[PaddedSize]:
+def _padded(rows: list[SizeThatCame]) -> Iterator[_Padding]:
     """Weigh each size by its calls; by 1 where calls are unknown."""
     has_calls = all(row.calls is not None for row in rows) and any(row.calls for row in rows)
     sizes = Counter[int]()
     for row in rows:
         sizes[row.size] += (row.calls or 0) if has_calls else 1
-    if len(sizes) < _MIN_SIZES_TO_PAD:
-        return
     before = sum(size * calls for size, calls in sizes.items())
+    if len(sizes) < _MIN_SIZES_TO_PAD or not before:
+        return
     for multiple in _MULTIPLES:
         padded = {size: -(-size // multiple) * multiple for size in sizes}
         after = sum(padded[size] * calls for size, calls in sizes.items())
-        left = len(set(padded.values()))
-        if before and left < len(sizes):
-            more_percent = 100 * (after / before - 1)
-            yield PaddedSize(rows[0].function, rows[0].source, multiple, len(sizes), left, more_percent)
-        if left == 1:
-            return
+        left, more_percent = len(set(padded.values())), 100 * (after / before - 1)
+        if left < len(sizes) and more_percent <= _MAX_MORE_PERCENT:
+            yield _Padding(left, more_percent, rows[0].source, multiple, len(sizes))
 
 
 def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     """Describe the dynamic sizes of one span, with what its process compiled."""
     if profile.data is None:
-        return DynamicShapeReport((_UNKNOWN,), (), (), (), (), None)
-    sizes, symbols = profile.of(occurring_sizes), profile.of(dynamic_symbols)
+        return DynamicShapeReport((_UNKNOWN,), (), (), (), None)
+    sizes, symbols = profile.of(occurring_sizes), profile.data.of(dynamic_symbols)
     guards = profile.data.of(dynamic_guards)
     answer = _headline(sizes, symbols, guards)
     advice = profile.of(size_advice)
@@ -411,7 +391,6 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
         sizes=tuple(sizes),
         symbols=tuple(symbols),
         guards=tuple(guards),
-        padded=tuple(profile.of(padded_sizes)),
         code=advice.code if advice else None,
     )
 
@@ -450,11 +429,8 @@ def size_advice(profile: Profile) -> Advice | None:
     data = profile.data
     if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
-    # The coarsest padding that adds little data.
-    rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
-    best = min(rows, key=lambda row: (row.left, row.more_percent), default=None)
     padding = ""
-    if best is not None:
+    if best := _padding(profile):
         padding = (
             f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
             f"{best.sizes}, with {percent(best.more_percent)} more data"
@@ -462,11 +438,11 @@ def size_advice(profile: Profile) -> Advice | None:
     failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
-        sentence = (
+        return Advice(
             f"Keep Python from asking for the size{f' at {line}' if line else ''}: compute it with tensors, or "
-            f"outside of the compiled function{padding}"
+            f"outside of the compiled function{padding}",
+            None,
         )
-        return Advice(sentence, None)
     static = [row for row in profile.of(occurring_sizes) if row.served != "dynamic"]
     if not static:
         return None
@@ -474,7 +450,7 @@ def size_advice(profile: Profile) -> Advice | None:
     source = _SOURCE.match(static[0].source)
     code = f"torch._dynamo.mark_dynamic({source['name']}, {source['index']})" if source else None
     sentence = f"Mark the size dynamic before the first call{padding}"
-    became_dynamic = any(row.origin == "changed" for row in profile.of(dynamic_symbols))
+    became_dynamic = any(row.origin == "changed" for row in data.of(dynamic_symbols))
     if became_dynamic and len({row.size for row in static}) == 1:
         size, compile_s = static[0].size, static[0].compile_s
         cost = "" if compile_s is None else f", which took {duration(1e6 * compile_s)}"

@@ -9,7 +9,7 @@ frame, without what was compiled meanwhile. It includes the guards and the overh
 are also given apart. `gpu_idle_us` is how long no device of the process was busy in that time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -20,10 +20,10 @@ from tb_torchcompile_plugin.analysis.formatting import joined_names, often, plur
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import Break, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -65,31 +65,21 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     kind: BreakKind | None  # None where only the trace shows the site
     source: str | None  # text of the line
     compile_ids: list[str]
-    saves_us: float | None  # the cost: how much shorter a step is without this break alone, as predicted
-    saves_percent: float | None  # of a step
-    calls: int | None
-    calls_per_step: float | None
-    host_us: float | None
-    step_mean_us: float | None
-    step_median_us: float | None
-    step_p95_us: float | None
-    step_gpu_idle_us: float | None
-    share_percent: float | None  # `step_mean_us`, of the profiled step
-    gpu_idle_us: float | None
-    first_us: float | None  # start of one execution, from the span's first event
-    last_us: float | None  # end of that execution
     breaks: list[GraphBreak]  # every compilation that broke there
+    saves_us: float | None = (
+        None  # the cost: how much shorter a step is without this break alone, as predicted
+    )
+    saves_percent: float | None = None  # of a step
+    calls: int | None = None
+    calls_per_step: float | None = None
+    host_us: float | None = None
+    step_mean_us: float | None = None
+    step_gpu_idle_us: float | None = None
+    share_percent: float | None = None  # `step_mean_us`, of the profiled step
+    gpu_idle_us: float | None = None
+    first_us: float | None = None  # start of the first execution, from the span's first event
+    last_us: float | None = None  # end of that execution
     no_price: str | None = None  # why no cost is known; None where one is, and without a trace
-
-
-class BreakInStep(msgspec.Struct, frozen=True):
-    """The executions of one break inside one step."""
-
-    step: str
-    calls: int
-    host_us: float
-    gpu_idle_us: float | None
-    share_percent: float | None  # of the step's wall time
 
 
 class GraphBreakCost(msgspec.Struct, frozen=True):
@@ -104,9 +94,6 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     resume_guard_us: float
     resume_overhead_us: float | None
     gpu_idle_us: float | None
-    first_us: float  # start of one execution, from the span's first event
-    last_us: float  # end of that execution
-    steps: list[BreakInStep]
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -162,35 +149,59 @@ class DirectCost(NamedTuple):
     step_ns: Int64s  # by step
 
 
-def direct_cost(profile: Profile, compile_ids: frozenset[str] | None = None) -> DirectCost:
-    """Return the direct cost of the breaks of these compilations, of all without any."""
-    gaps = regions.all_breaks(profile.of(region_calls))
-    outermost: list[Break] = []
+class _Executions(NamedTuple):
+    """Every execution of a break in the span, as columns of equal length."""
+
+    gaps: list[Break]
+    host_ns: Int64s
+    idle_ns: Int64s | None  # of `host_ns`; None without work of a GPU
+    step: Int64s  # -1 outside of all
+
+
+def _executions(profile: Profile) -> _Executions:
+    gaps = list(regions.all_breaks(profile.of(region_calls)))
+    work = profile.of(gpu_work)
+    has_gpu = len(work.index) > 0
+    return _Executions(
+        gaps,
+        regions.break_host_ns(profile, gaps),
+        regions.break_host_ns(profile, gaps, busy(profile.trace, work.index)) if has_gpu else None,
+        within(profile.of(StepWindows).windows, np.array([gap.start for gap in gaps], np.int64)),
+    )
+
+
+def direct_cost(profile: Profile) -> DirectCost:
+    """Return the direct cost of all breaks."""
+    return _direct_cost(profile, range(len(profile.of(_executions).gaps)))
+
+
+def _direct_cost(profile: Profile, indices: Iterable[int]) -> DirectCost:
+    gaps, host_ns, _, step = profile.of(_executions)
+    outermost: list[int] = []
     ends: dict[int, int] = {}  # by thread, of its last gap
-    for gap in sorted(gaps, key=lambda gap: (gap.start, -gap.end)):
-        track = int(profile.trace.track[gap.call.index])
-        if (compile_ids is None or gap.call.compile_id in compile_ids) and gap.start >= ends.get(
-            track, gap.start
-        ):
-            outermost.append(gap)
-            ends[track] = gap.end
-    steps = profile.of(StepWindows)
-    if not outermost:
-        return DirectCost(0, np.zeros(len(steps), np.int64))
-    host = regions.break_host_ns(profile, outermost)
-    step_of_gap = within(steps.windows, np.array([gap.start for gap in outermost], np.int64))
-    by_step = np.zeros(len(steps), np.int64)
-    np.add.at(by_step, step_of_gap[step_of_gap >= 0], host[step_of_gap >= 0])
-    return DirectCost(int(host.sum()), by_step)
+    for index in sorted(indices, key=lambda index: (gaps[index].start, -gaps[index].end)):
+        track = int(profile.trace.track[gaps[index].call.index])
+        if gaps[index].start >= ends.get(track, gaps[index].start):
+            outermost.append(index)
+            ends[track] = gaps[index].end
+    by_step = np.zeros(len(profile.of(StepWindows)), np.int64)
+    in_step = np.array([index for index in outermost if step[index] >= 0], np.int64)
+    np.add.at(by_step, step[in_step], host_ns[in_step])
+    return DirectCost(int(host_ns[outermost].sum()), by_step)
 
 
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites, highest direct cost first; those without last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
-    site_of = _ended_by(reported)
-    costs = profile.of(graph_break_costs)
-    costs_of = grouped(costs or (), lambda cost: site_of.get(cost.compile_id, (cost.file, cost.line, "")))
-    rows = _rows(reported, costs_of, profile)
+    site_of, costs = _ended_by(reported), profile.of(graph_break_costs)
+    places = {(cost.compile_id, cost.resume_compile_id): (cost.file, cost.line, "") for cost in costs or ()}
+    ids = [(gap.call.compile_id, gap.resumed.compile_id) for gap in profile.of(_executions).gaps]
+    executed = (index for index, pair in enumerate(ids) if pair in places)
+    executions = grouped(executed, lambda index: site_of.get(ids[index][0], places[ids[index]]))
+    rows = [
+        _executed(profile, row, executions[site]) if site in executions else row
+        for site, row in _sites(reported, executions).items()
+    ]
     if costs is not None or profile.of(unrecorded):
         rows = [msgspec.structs.replace(row, no_price=_no_price(profile, row)) for row in rows]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
@@ -198,7 +209,25 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
 
 def reported_sites(data: CompileData) -> list[GraphBreakSite]:
     """Return the sites without costs, in the order in which torch reported them."""
-    return _rows(data.of(graph_breaks), {}, None)
+    return list(_sites(data.of(graph_breaks)).values())
+
+
+def _sites(reported: list[GraphBreak], executed: Iterable[_Site] = ()) -> dict[_Site, GraphBreakSite]:
+    breaks = grouped(reported, _site)
+    return {
+        (file, line, reason): GraphBreakSite(
+            key=f"{file}:{'' if line is None else line}:{reason}",
+            file=file,
+            line=line,
+            reason=reason,
+            kind=rows[0].kind if rows else None,
+            source=next((row.source for row in rows if row.source), None),
+            compile_ids=sorted({row.compile_id for row in rows} - {""}),
+            breaks=rows,
+        )
+        for file, line, reason in dict.fromkeys((*breaks, *executed))
+        for rows in (breaks.get((file, line, reason), []),)
+    }
 
 
 def count_sites(about: Profile | CompileData) -> int | None:
@@ -225,54 +254,31 @@ def ended_graphs(profile: Profile, site: GraphBreakSite) -> set[str]:
     return {name for name in site.compile_ids if ended.get(name, own) == own}
 
 
-def _rows(
-    reported: list[GraphBreak], costs_of: Mapping[_Site, list[GraphBreakCost]], profile: Profile | None
-) -> list[GraphBreakSite]:
-    breaks = grouped(reported, _site)
-    sites = dict.fromkeys((*breaks, *costs_of))
-    return [_row(site, breaks.get(site, []), costs_of.get(site, []), profile) for site in sites]
-
-
-def _row(
-    site: _Site, breaks: list[GraphBreak], costs: list[GraphBreakCost], profile: Profile | None
-) -> GraphBreakSite:
-    file, line, reason = site
-    ids = {row.compile_id for row in breaks} | {cost.compile_id for cost in costs}
-    steady = profile.of(steady_steps) if profile and costs else None
-    steps = steady.on_host if steady else np.zeros(0, np.int64)
-    in_steps = [cost.steps[step] for cost in costs for step in steps]
-    idle_in_steps = [step.gpu_idle_us for step in in_steps if step.gpu_idle_us is not None]
-    idle = [cost.gpu_idle_us for cost in costs if cost.gpu_idle_us is not None]
-    host_by_step, host_us = np.zeros(0), None
-    if profile and costs:
-        direct = profile.of(direct_cost, frozenset(cost.compile_id for cost in costs))
-        host_by_step, host_us = direct.step_ns[steps] / 1000, us(direct.host_ns)
-    has_steps = bool(len(steps))
-    most_expensive = max(costs, key=lambda cost: cost.host_us, default=None)
-    return GraphBreakSite(
-        key=f"{file}:{'' if line is None else line}:{reason}",
-        file=file,
-        line=line,
-        reason=reason,
-        kind=breaks[0].kind if breaks else None,
-        source=next((row.source for row in breaks if row.source), None),
-        compile_ids=sorted(ids - {""}),
-        saves_us=None,
-        saves_percent=None,
-        calls=sum(cost.calls for cost in costs) if costs else None,
-        calls_per_step=sum(step.calls for step in in_steps) / len(steps) if has_steps else None,
-        host_us=host_us,
-        step_mean_us=float(host_by_step.mean()) if has_steps else None,
-        step_median_us=float(np.median(host_by_step)) if has_steps else None,
-        step_p95_us=float(np.percentile(host_by_step, 95)) if has_steps else None,
-        step_gpu_idle_us=sum(idle_in_steps) / len(steps) if idle_in_steps else None,
-        share_percent=100 * float(host_by_step.mean()) / profile.of(step_time).profiled_us
-        if profile and has_steps
-        else None,
-        gpu_idle_us=round(sum(idle), 3) if idle else None,
-        first_us=most_expensive.first_us if most_expensive else None,
-        last_us=most_expensive.last_us if most_expensive else None,
-        breaks=breaks,
+def _executed(profile: Profile, row: GraphBreakSite, indices: list[int]) -> GraphBreakSite:
+    """Add what a span shows of a site. indices: of its executions, in order of time."""
+    runs, direct, (first, _) = profile.of(_executions), _direct_cost(profile, indices), profile.trace.window()
+    gaps = [runs.gaps[index] for index in indices]
+    idle_ns = None if runs.idle_ns is None else runs.idle_ns[indices]
+    row = msgspec.structs.replace(
+        row,
+        compile_ids=sorted({*row.compile_ids, *(gap.call.compile_id for gap in gaps)}),
+        calls=len(gaps),
+        host_us=us(direct.host_ns),
+        gpu_idle_us=None if idle_ns is None else us(idle_ns.sum()),
+        first_us=us(gaps[0].start - first),
+        last_us=us(gaps[0].end - first),
+    )
+    steady = profile.of(steady_steps)
+    if not steady or not len(steady.on_host):
+        return row
+    is_steady = np.isin(runs.step[indices], steady.on_host)
+    mean_us = float(direct.step_ns[steady.on_host].mean()) / 1000
+    return msgspec.structs.replace(
+        row,
+        calls_per_step=int(is_steady.sum()) / len(steady.on_host),
+        step_mean_us=mean_us,
+        step_gpu_idle_us=None if idle_ns is None else us(idle_ns[is_steady].sum()) / len(steady.on_host),
+        share_percent=100 * mean_us / profile.of(step_time).profiled_us,
     )
 
 
@@ -336,52 +342,29 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 
     They are where resumes cannot be distinguished from called frames, and where none was seen in a part of what ran.
     """
-    resume_lines, gaps = profile.of(resumes), list(regions.all_breaks(profile.of(region_calls)))
-    if resume_lines is None or (not gaps and profile.of(unrecorded)):
+    resume_lines, runs = profile.of(resumes), profile.of(_executions)
+    if resume_lines is None or (not runs.gaps and profile.of(unrecorded)):
         return None
-    work = profile.of(gpu_work)
-    gpu = busy(profile.trace, work.index) if len(work.index) else None
-    by_ids = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
-    rows = [_cost(profile, ids, gaps, gpu, resume_lines.place(*ids)) for ids, gaps in by_ids.items()]
-    return sorted(rows, key=lambda row: -row.host_us)
-
-
-def _cost(
-    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, location: BreakLine
-) -> GraphBreakCost:
-    host = regions.break_host_ns(profile, gaps)
-    idle = None if gpu is None else regions.break_host_ns(profile, gaps, gpu)
-    first, _ = profile.trace.window()
-    overhead = sum(gap.resumed.overhead_ns for gap in gaps)
-    steps = profile.of(StepWindows)
-    step_of_gap = within(steps.windows, np.array([gap.start for gap in gaps], np.int64))
-    in_steps = []
-    for step, name in enumerate(steps.names):
-        is_inside = step_of_gap == step
-        step_ns = int(host[is_inside].sum())
-        in_steps.append(
-            BreakInStep(
-                step=name,
-                calls=int(is_inside.sum()),
-                host_us=us(step_ns),
-                gpu_idle_us=None if idle is None else us(idle[is_inside].sum()),
-                share_percent=share_percent(step_ns, int(steps.ends[step] - steps.starts[step])),
+    by_ids = grouped(enumerate(runs.gaps), lambda row: (row[1].call.compile_id, row[1].resumed.compile_id))
+    rows = []
+    for ids, executions in by_ids.items():
+        indices, resumed = [index for index, _ in executions], [gap.resumed for _, gap in executions]
+        file, line = resume_lines.place(*ids)
+        overhead = sum(call.overhead_ns for call in resumed)
+        rows.append(
+            GraphBreakCost(
+                compile_id=ids[0],
+                resume_compile_id=ids[1],
+                file=file,
+                line=line,
+                calls=len(indices),
+                host_us=us(runs.host_ns[indices].sum()),
+                resume_guard_us=us(sum(call.guard_ns for call in resumed)),
+                resume_overhead_us=us(overhead) if regions.marks_overhead(profile.trace) else None,
+                gpu_idle_us=None if runs.idle_ns is None else us(runs.idle_ns[indices].sum()),
             )
         )
-    return GraphBreakCost(
-        compile_id=ids[0],
-        resume_compile_id=ids[1],
-        file=location.file,
-        line=location.line,
-        calls=len(gaps),
-        host_us=us(host.sum()),
-        resume_guard_us=us(sum(gap.resumed.guard_ns for gap in gaps)),
-        resume_overhead_us=us(overhead) if regions.marks_overhead(profile.trace) else None,
-        gpu_idle_us=None if idle is None else us(idle.sum()),
-        first_us=us(gaps[0].start - first),
-        last_us=us(gaps[0].end - first),
-        steps=in_steps,
-    )
+    return sorted(rows, key=lambda row: -row.host_us)
 
 
 def break_chain(profile: Profile) -> BreakChain | None:

@@ -52,16 +52,9 @@ class SymbolicShape(msgspec.Struct, frozen=True):
     source: str | None
     backed: bool  # an input has this size; otherwise the data decides
     stack: list[Frame]
-
-
-class Specialization(msgspec.Struct, frozen=True):
-    """A symbol that was fixed to one value, and why."""
-
-    symbol: str
-    value: str | None
-    source: str | None
-    reason: str | None
-    stack: list[Frame]
+    fixed: str | None  # the value that it was fixed to after all
+    reason: str | None  # why it was fixed
+    fixed_stack: list[Frame]
 
 
 class ShapeGuard(msgspec.Struct, frozen=True):
@@ -81,10 +74,9 @@ class DynamicChange(msgspec.Struct, frozen=True):
 
 
 class SymbolicShapes(msgspec.Struct, frozen=True):
-    """Which sizes are symbolic in a compilation, which were fixed to a value, and what guards them."""
+    """Which sizes are symbolic in a compilation, what guards them, and which inputs changed."""
 
     symbols: list[SymbolicShape]
-    specializations: list[Specialization]
     guards: list[ShapeGuard]
     changes: list[DynamicChange]
 
@@ -282,29 +274,29 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
     guards: dict[str, ShapeGuard] = {}  # torch writes one each time it needs it
     for row in _last_attempt(rows, *records.SHAPE_GUARDS):
         guards.setdefault(row.symbol, ShapeGuard(row.symbol, frames(row.stack)))
+    symbols, fixed = _last_attempt(rows, *records.SYMBOLS), _last_attempt(rows, records.SPECIALIZATION)
+    fixed_by_symbol = {row.symbol: row for row in reversed(fixed)}
     return SymbolicShapes(
-        symbols=[
-            SymbolicShape(
-                symbol=row.symbol,
-                value=row.value or None,
-                range=row.range or None,
-                source=row.source or None,
-                backed=row.kind == records.SYMBOLS[0],
-                stack=frames(row.stack),
-            )
-            for row in _last_attempt(rows, *records.SYMBOLS)
-        ],
-        specializations=[
-            Specialization(
-                row.symbol, row.value or None, row.source or None, row.reason or None, frames(row.stack)
-            )
-            for row in _last_attempt(rows, records.SPECIALIZATION)
-        ],
+        symbols=[_symbol(row, fixed_by_symbol.get(row.symbol, ShapeEvent())) for row in symbols],
         guards=list(guards.values()),
         changes=[
             DynamicChange(row.source or None, row.reason, row.range or None, row.value or None)
             for row in _last_attempt(rows, records.CHANGED_SHAPE)
         ],
+    )
+
+
+def _symbol(row: ShapeEvent, fixed: ShapeEvent) -> SymbolicShape:
+    return SymbolicShape(
+        symbol=row.symbol,
+        value=row.value or None,
+        range=row.range or None,
+        source=row.source or None,
+        backed=row.kind == records.SYMBOLS[0],
+        stack=frames(row.stack),
+        fixed=fixed.value or None,
+        reason=fixed.reason or None,
+        fixed_stack=frames(fixed.stack),
     )
 
 

@@ -2,17 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    CacheLookup,
-    cache_lookups,
-    result_counts,
-    would_save_ns,
-)
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup, cache_lookups, result_counts
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
 from tb_torchcompile_plugin.analysis.compile.startup_parts import parts_ns, window
 from tb_torchcompile_plugin.analysis.sheet import column_head
@@ -44,10 +40,7 @@ class StartRow(msgspec.Struct, frozen=True):
     common: Annotated[int, column_head("Common frames", hidden=True)]
     hits: int
     misses: int
-    bypasses: Annotated[int, column_head(hidden=True)]
     saved_s: Annotated[float | None, column_head("Saved, says torch", hidden=True)]
-    would_save_s: Annotated[float | None, column_head("Hits would save", hidden=True)]
-    from_process: Annotated[bool, column_head("From the process on", hidden=True)]
 
 
 class Start(NamedTuple):
@@ -103,27 +96,21 @@ def matched_frames(
 
     anywhere: and then by the file's name alone, as the same program may be in another folder.
     """
+    identities: list[Callable[[FrameVersion], tuple[object, ...]]] = [
+        lambda frame: frame,
+        lambda frame: (frame[0], frame[2]),
+    ]
+    if anywhere:
+        identities.append(lambda frame: (re.split(r"[/\\]", frame[0])[-1], frame[2]))
     left, other_left = list(own.of(versioned_frames)), list(other.of(versioned_frames))
     matches: dict[FrameVersion, FrameVersion] = {}
-    for identity in (_exactly, _by_function, _by_file_name)[: 3 if anywhere else 2]:
+    for identity in identities:
         groups = grouped(other_left, identity)
         matches |= {frame: groups[key].pop(0) for frame in left if groups.get(key := identity(frame))}
         taken = set(matches.values())
         left = [frame for frame in left if frame not in matches]
         other_left = [frame for frame in other_left if frame not in taken]
     return matches
-
-
-def _exactly(frame: FrameVersion) -> tuple[object, ...]:
-    return frame
-
-
-def _by_function(frame: FrameVersion) -> tuple[object, ...]:
-    return frame[0], frame[2]
-
-
-def _by_file_name(frame: FrameVersion) -> tuple[object, ...]:
-    return re.split(r"[/\\]", frame[0])[-1], frame[2]
 
 
 def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:
@@ -155,21 +142,17 @@ def start_rows(starts: Starts) -> tuple[StartRow, ...]:
         results, cost = data.of(result_counts), data.of(compile_cost)
         kinds = {_KIND_OF.get(result) for result in results} or {None}
         common = common_frame_times(starts.own.data, data)
-        would_save = data.of(would_save_ns)
         rows.append(
             StartRow(
                 run=start.run,
                 worker=start.worker,
                 rank=start.rank,
                 kind=kinds.pop() if len(kinds) == 1 else "mixed",
-                from_process=start_window is not None and start_window.from_process,
                 start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
                 compile_s=cost.blocked_s if cost else 0.0,
                 hits=results["hit"],
                 misses=results["miss"],
-                bypasses=results["bypass"],
                 saved_s=cost.saved_s if cost else None,
-                would_save_s=None if would_save is None else to_seconds(would_save),
                 common=len(common),
                 common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
             )

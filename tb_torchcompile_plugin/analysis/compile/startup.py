@@ -1,9 +1,8 @@
 """What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
@@ -35,15 +34,11 @@ from tb_torchcompile_plugin.analysis.formatting import (
     size,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import Key, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
+from tb_torchcompile_plugin.compile_log.record import key_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer
 from tb_torchcompile_plugin.profile.intervals import to_seconds
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
-from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
-
-_Function: TypeAlias = tuple[str, int, str]  # file, line, name
 
 RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
@@ -66,45 +61,13 @@ _NEXT_STEP = (
 )
 
 
-class CompiledLine(msgspec.Struct, frozen=True):
-    """A function of the program below which something was compiled; callers first, of siblings the longest first."""
-
-    function: str
-    file: str
-    line: int  # the line of the call, or the first line of a compiled function
-    depth: int
-    parent: int  # row of its caller, -1 for none
-    cumulative_s: float  # compile time of this function and of all below it
-    own_s: float  # compile time of this very function
-    percent: Annotated[float, column_head("Share")]
-    compilations: int  # with their recompiles; a backward belongs to its forward
-    most_elsewhere_s: float | None  # the most compile time of this function in another process of the logdir
-    elsewhere: Annotated[str | None, column_head("In run", hidden=True)]  # that process
-
-
 class StartUp(msgspec.Struct, frozen=True):
-    """A start-up: its parts, which sum to it; others of the logdir; each lookup; and the program's lines."""
+    """A start-up: its parts, which sum to it; others of the logdir; and each cache lookup."""
 
     says: tuple[str, ...]
     parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
-    starts: Annotated[tuple[StartRow, ...], column_head("Beside others")]
+    starts: Annotated[tuple[StartRow, ...], column_head("Compared with others")]
     start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
-    compiled_lines: Annotated[tuple[CompiledLine, ...], column_head("Compile time by line")]
-
-
-@dataclass
-class _CallNode:
-    own_ns: int = 0
-    total_ns: int = 0  # with all nodes below
-    keys: set[Key] = field(default_factory=set)  # with those of all nodes below
-    children: "dict[_Function, _CallNode]" = field(default_factory=lambda: defaultdict(_CallNode))
-
-    def add(self, ns: int, key: Key) -> None:
-        self.total_ns += ns
-        self.keys.add(key)
-
-    def longest_first(self) -> "list[tuple[_Function, _CallNode]]":
-        return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
 
 
 def startup(starts: Starts) -> StartUp:
@@ -115,7 +78,6 @@ def startup(starts: Starts) -> StartUp:
         parts=data.of(startup_parts.start_parts),
         starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
         start_lookups=starts.of(compared_lookups),
-        compiled_lines=starts.of(compiled_lines),
     )
 
 
@@ -144,7 +106,7 @@ def start_findings(starts: Starts) -> list[Finding]:
                 "missed_lookups": len(avoidable),
             },
             saves_us=None,
-            panel="startup",
+            panel="compile_time",
             row=None,
             next_step=_NEXT_STEP,
             where=[at_line(lookup_id.file, lookup_id.line)] if lookup_id.file else [],
@@ -161,7 +123,6 @@ def _sentences(starts: Starts) -> Iterator[str]:
     yield _headline(data, until_step=start.until_step)
     yield from _missed(starts)
     yield from _measured(starts)
-    yield from _missed_alone(starts)
     yield from _settings(data)
     yield from _compiled_by_each_rank(starts)
     yield from map(_transferred, data.summary.cache_transfers)
@@ -236,28 +197,12 @@ def _distance(cold: Start, warm: Start) -> tuple[bool, int]:
     return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
 
 
-def _missed_alone(starts: Starts) -> Iterator[str]:
-    """Name the ranks of this run that missed where others hit."""
-    rows = [row for row in starts.of(start_rows) if row.run == starts.own.run]
-    missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
-    hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
-    if missed and hit:
-        ranks = (
-            f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed_numbers(missed)} missed"
-        )
-        yield f"{ranks}, while {listed_numbers(hit)} hit: where ranks run in step, all wait for who compiles."
-
-
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
     for name, text in names.IS_OFF.items():
         # `force_disable_caches` matters when it is on, the others when they are off.
         if names.is_setting_on(settings, name) is ("disable" in name):
             yield text
-    if names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
-        yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
-    if names.is_setting_on(settings, *names.CACHING_PRECOMPILE):
-        yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
 def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:
@@ -312,87 +257,3 @@ def _transferred(row: CacheTransfer) -> str:
     verb = "loaded" if row.load else "saved"
     function = f"torch.compiler.{verb[:4]}_cache_artifacts"
     return f"The program {verb} {entries}{transferred} in {duration(row.duration_ns / 1000)} ({function})."
-
-
-def compiled_lines(starts: Starts) -> tuple[CompiledLine, ...]:
-    """Return the call tree of all compilations with a time of the process in view."""
-    root = starts.own.data.of(_tree)
-    elsewhere = starts.of(_longest_elsewhere)
-    rows: list[CompiledLine] = []
-    pending = [(-1, *child) for child in reversed(root.longest_first())]
-    while pending:
-        parent, function, node = pending.pop()
-        pending += [(len(rows), *child) for child in reversed(node.longest_first())]
-        file, line, name = function
-        longest = elsewhere.get(function) if node.own_ns else None
-        rows.append(
-            CompiledLine(
-                function=name,
-                file=file,
-                line=line,
-                depth=rows[parent].depth + 1 if parent >= 0 else 0,
-                parent=parent,
-                cumulative_s=to_seconds(node.total_ns),
-                own_s=to_seconds(node.own_ns),
-                percent=100 * node.total_ns / root.total_ns if root.total_ns else 0.0,
-                compilations=len(node.keys),
-                most_elsewhere_s=to_seconds(longest[0]) if longest else None,
-                elsewhere=longest[1] if longest else None,
-            )
-        )
-    return tuple(rows)
-
-
-def _tree(data: CompileData) -> _CallNode:
-    root = _CallNode()
-    # The user's calls that led to a compilation, and the function that was compiled, whoever wrote it.
-    paths: dict[Key, list[_Function]] = {}
-    for row in data.summary.compilations:
-        if row.stack:
-            callers = [(frame.file, frame.line, frame.function) for frame in row.stack[:-1]]
-            users = [caller for caller in callers if is_user_file(caller[0])]
-            paths[key_of(row.key)] = [*users, _function(row)]
-    for row, own_ns in data.of(own_times):
-        key = key_of(row.key)
-        node = root
-        node.add(own_ns, key)
-        for function in paths.get(key) or [_function(row)]:
-            node = node.children[function]
-            node.add(own_ns, key)
-        node.own_ns += own_ns
-    return root
-
-
-def _function(row: Compilation) -> _Function:
-    return row.file, row.line, row.function
-
-
-def own_times(data: CompileData) -> list[tuple[Compilation, int]]:
-    """Pair each compilation with its time (ns) without those that ran inside of it on the same thread."""
-    timed = (row for row in data.summary.compilations if row.HasField("start_ns") and row.duration_ns)
-    pairs: list[tuple[Compilation, int]] = []
-    for rows in grouped(timed, lambda row: row.thread).values():
-        spans = [(row.start_ns, row.start_ns + row.duration_ns) for row in rows]
-        own = [0] * len(rows)
-        begin, end = min(start for start, _ in spans), max(end for _, end in spans)
-        for piece in startup_parts.pieces(spans, begin, end):
-            if piece.span is not None:
-                own[piece.span] += piece.end_ns - piece.start_ns
-        pairs += zip(rows, own)
-    return pairs
-
-
-def _longest_elsewhere(starts: Starts) -> dict[_Function, tuple[int, str]]:
-    """Map each function to the most time (ns) that it took in another process, and which."""
-    longest: dict[_Function, tuple[int, str]] = {}
-    for other in starts.others:
-        for function, ns in other.data.of(_by_function).items():
-            longest[function] = max(longest.get(function, (0, "")), (ns, other.name))
-    return longest
-
-
-def _by_function(data: CompileData) -> Counter[_Function]:
-    times = Counter[_Function]()
-    for row, own_ns in data.of(own_times):
-        times[_function(row)] += own_ns
-    return times

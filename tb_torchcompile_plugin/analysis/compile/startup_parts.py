@@ -4,7 +4,7 @@ Each nanosecond belongs to exactly one part.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Annotated, NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
+from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
 from tb_torchcompile_plugin.profile.intervals import to_seconds, within
@@ -43,7 +44,6 @@ class StartPart(msgspec.Struct, frozen=True):
     title: Annotated[str, column_head("Part")]
     time_s: Annotated[float, column_head("Time", total=True)]
     percent: Annotated[float, column_head("Share")]
-    pieces: int  # number of separate intervals
     part: Annotated[str, column_head("Id", hidden=True)]
 
 
@@ -79,19 +79,13 @@ class TimePiece(NamedTuple):
 
 def start_parts(data: CompileData) -> tuple[StartPart, ...]:
     """Return the parts in the order of a start-up, without those that took no time."""
-    times = data.of(_times)
-    whole = sum(ns for ns, _ in times.values())
-    rows = []
-    for part, title in _TITLES.items():
-        ns, intervals = times.get(part, (0, 0))
-        if ns:
-            rows.append(StartPart(title, to_seconds(ns), 100 * ns / whole, intervals, part))
-    return tuple(rows)
-
-
-def parts_ns(data: CompileData) -> dict[str, int]:
-    """Return the time of each part; together they are the window. {} without one."""
-    return {part: ns for part, (ns, _) in data.of(_times).items()}
+    times = data.of(parts_ns)
+    whole = sum(times.values())
+    return tuple(
+        StartPart(title, to_seconds(times[part]), 100 * times[part] / whole, part)
+        for part, title in _TITLES.items()
+        if times.get(part)
+    )
 
 
 def compile_ns(data: CompileData) -> int:
@@ -102,8 +96,8 @@ def compile_ns(data: CompileData) -> int:
     return sum(ns for part, ns in data.of(parts_ns).items() if part in records.PHASES)
 
 
-def _times(data: CompileData) -> dict[str, tuple[int, int]]:
-    """Map each part to its time (ns) and the number of its intervals."""
+def parts_ns(data: CompileData) -> dict[str, int]:
+    """Return the time (ns) of each part; together they are the window. {} without one."""
     start = data.of(window)
     if start is None or start.end_ns <= start.begin_ns:
         return {}
@@ -118,8 +112,7 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
     spans = [*((row.start_ns, row.end_ns) for row in rows), *loads]
     # A last span covers the imports, so that a piece ends with them.
     edges = [(start.begin_ns, start.imported_ns)] if start.imported_ns else []
-    times, intervals = Counter[str](), Counter[str]()
-    before = ""
+    times = Counter[str]()
     cut = list(pieces([*spans, *edges], start.begin_ns, start.end_ns))
     compiled = compiled_when(data.summary.compilations, 0)
     is_outside = within(compiled, np.array([piece.start_ns for piece in cut], np.int64)) < 0
@@ -133,10 +126,8 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
         else:
             part = "between" if piece.start_ns < start.last_ns else "steps"
         times[part] += piece.end_ns - piece.start_ns
-        intervals[part] += part != before
-        before = part
     assert sum(times.values()) == start.end_ns - start.begin_ns
-    return {part: (ns, intervals[part]) for part, ns in times.items()}
+    return dict(times)
 
 
 def window(data: CompileData) -> StartWindow | None:
@@ -169,41 +160,31 @@ def window(data: CompileData) -> StartWindow | None:
 
 def compiling(data: CompileData) -> list[HostSpan]:
     """Return what the compiler did on the host, in order of time, outer spans first; without compile workers."""
-    spans = sorted(
-        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
-        key=lambda span: (span.start_ns, -span.duration_ns),
-    )
-    without_phases = [
+    rows = [
         HostSpan(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
         for row in data.summary.compilations
         if row.HasField("start_ns") and row.HasField("duration_ns") and not row.phases
     ]
-    return sorted([*without_phases, *_with_phases(spans)], key=lambda row: (row.start_ns, -row.end_ns))
-
-
-def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
-    """Apply the rules of `compile_log.spans`, which sees the begin and end events of a process that still runs."""
-    ends = [span.start_ns + span.duration_ns for span in spans]
-    phases: list[records.Phase] = []
-    stacks: dict[Hashable, list[int]] = {}
-    has_aot: dict[int, bool] = {}  # index of a call of the backend → whether AOTAutograd ran in it
-    for index, span in enumerate(spans):
-        stack = stacks.setdefault((span.thread, key_of(span.key)), [])
-        while stack and ends[stack[-1]] <= span.start_ns:
-            stack.pop()
-        around = phases[stack[-1]] if stack else "other"
-        phase = records.phase_of(span.name) or records.phase_of(span.function) or around
-        phases.append(phase)
-        if phase == "aot_autograd":
-            has_aot.update((outer, True) for outer in stack if outer in has_aot)
-        if span.name in records.BACKEND_CALLS:
-            has_aot[index] = False
-        stack.append(index)
-    for index, aot in has_aot.items():
-        phases[index] = "aot_autograd" if aot else "other"
-    return [
-        HostSpan(span.start_ns, end, phase, key_of(span.key)) for span, end, phase in zip(spans, ends, phases)
-    ]
+    spans = sorted(
+        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
+        key=lambda span: (span.start_ns, -span.duration_ns),
+    )
+    # As torch wrote the marks: of equal times ends come first, those of inner spans before those of outer ones.
+    begins = [(span.start_ns, 1, number, span) for number, span in enumerate(spans)]
+    ends = [(span.start_ns + span.duration_ns, 0, -number, span) for number, span in enumerate(spans)]
+    marks = OpenSpans()
+    for time_ns, begin, _, span in sorted([*begins, *ends], key=lambda mark: mark[:3]):
+        lane = span.thread, key_of(span.key)
+        if begin:
+            # A row of its own: ending a span sets its duration.
+            row = PhaseSpan(name=span.name, function=span.function, start_ns=time_ns)
+            marks.begin(CompileSpan(row, lane))
+            continue
+        rows += [
+            HostSpan(ended.row.start_ns, ended.row.start_ns + ended.row.duration_ns, ended.phase, lane[1])
+            for ended in marks.end(lane, span.name, time_ns)
+        ]
+    return sorted(rows, key=lambda row: (row.start_ns, -row.end_ns))
 
 
 def pieces(spans: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> Iterator[TimePiece]:

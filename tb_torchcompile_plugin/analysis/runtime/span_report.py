@@ -11,11 +11,11 @@ from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
 from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Problem,
     compilations,
+    compile_time_headline,
     none_compiled,
     phases_percent,
     phases_s,
@@ -143,8 +143,7 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: list[breaks.GraphBreakSite]
     break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
-    recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log, as `guard_scans`
-    guard_scans: list[moments.GuardScan] | None
+    recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log
     compile_overlap: ct.CompileOverlap | None
     frame_versions: list[RecompiledFrame]
     headlines: dict[Panel, str]  # the first sentence of each panel
@@ -176,7 +175,6 @@ def span_report(profile: Profile) -> Span:
         break_chain=profile.of(breaks.break_chain),
         frame_times=profile.of(regions.frame_times),
         recompile_moments=profile.of(moments.recompile_moments),
-        guard_scans=profile.of(moments.guard_scans),
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(moments.frame_versions),
         headlines={

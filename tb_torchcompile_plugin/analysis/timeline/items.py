@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, steps_by_gpu
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.records import phase_of
 
+_WORKERS = "Compile workers"
 _MAX_GAPS = 500  # of each device, the longest: naming one takes a look at what its thread did
 
 
@@ -161,16 +162,15 @@ def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
 def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
     """Return title and items of each thread that compiled, and of all worker processes together."""
     rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
-    labels = compile_time.thread_labels(rows)
-    lanes = grouped(rows, lambda row: compile_time.WORKERS if row.worker_process else labels[row.thread])
-    titles = {
-        compile_time.ALL_THREADS: "Compile phases",
-        compile_time.WORKERS: compile_time.WORKERS.capitalize(),
-    }
-    for label in [*dict.fromkeys(labels.values()), compile_time.WORKERS]:
+    threads = dict.fromkeys(row.thread for row in rows if not row.worker_process)
+    titles = {thread: f"Compile phases, thread {number}" for number, thread in enumerate(threads, 1)}
+    if set(threads) <= {0}:  # of a log, which has no thread ids
+        titles = dict.fromkeys(threads, "Compile phases")
+    lanes = grouped(rows, lambda row: _WORKERS if row.worker_process else titles[row.thread])
+    for title in [*titles.values(), _WORKERS]:
         items = []
         around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
-        for row in lanes.get(label, ()):
+        for row in lanes.get(title, ()):
             while around and around[-1][0] <= row.start_ns:
                 around.pop()
             phase = phase_of(row.name) or (around[-1][1] if around else "other")
@@ -189,7 +189,7 @@ def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Ite
                 )
             )
         if items:
-            yield titles.get(label, f"Compile phases, {label}"), items
+            yield title, items
 
 
 def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, int]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
-from tb_torchcompile_plugin.analysis.compile.compilation_details import DetailedFailure, Guard
+from tb_torchcompile_plugin.analysis.compile.compilation_details import CompilationDetails, Guard
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
@@ -40,7 +40,7 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     KernelDetails: {"source": _nothing, "graph": _nothing, "has_benchmark": lambda _: False},
     GraphBreak: {"source": _nothing},
     GraphBreakSite: {"source": _nothing},
-    DetailedFailure: {"traceback": _nothing},
+    CompilationDetails: {"traceback": _nothing},
     Guard: {"user_line": _nothing},
 }
 # Routes whose answers are nothing else.

@@ -10,12 +10,7 @@ from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    FX_GRAPH_CACHE,
-    CacheLookup,
-    cache_lookups,
-    time_saved_s,
-)
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import FX_GRAPH_CACHE, CacheLookup, cache_lookups
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -49,18 +44,12 @@ def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
     )
     assert first.why == "The first forward graph of this process, and the cache holds no entry with its key"
     assert second.why == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input"
-    changed = [row for row in second.differences if row.part == "example_inputs[0]"]
-    assert [(row.title, row.before, row.now) for row in changed] == [
-        ("input 0", "shape=torch.Size([8, 8]), stride=(8, 1)", "shape=torch.Size([9, 9]), stride=(9, 1)")
-    ]
     assert third.why == "New key. Nearest is 0/0, which differs in setting max_autotune (False → True)"
-    assert (third.nearest, third.nearest_epoch) == ("0/0", 0)
 
 
 def test_the_same_key_again_is_no_new_key() -> None:
     rows = looked_up(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
     assert rows[1].why == "The key is that of 0/0, whose entry could not be used or was not stored yet"
-    assert rows[1].differences == []
 
 
 def test_a_key_whose_parts_torch_does_not_tell() -> None:
@@ -110,7 +99,6 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
         rows[1].why
         == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input, setting max_autotune"
     )
-    assert all((row.before, row.now) == (None, None) for row in rows[1].differences)
 
 
 def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(recording: Recording) -> None:
@@ -123,18 +111,15 @@ def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(recording: 
         text = summary.artifacts[row.artifact]
         assert (text.key.compile_id, text.key.epoch) == (row.compile_id, row.epoch)
         assert row.cache == title_of_cache(text.name.removesuffix(f"_cache_{row.result}"))
-    assert time_saved_s(data_of(summary)) == 0.398395635
 
 
 def test_the_graphs_of_ddp_are_told_apart(recording: Recording) -> None:
     """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
     log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
     graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == FX_GRAPH_CACHE]
-    assert [(row.compile_id, row.direction, row.graph, row.graphs) for row in graphs] == [
-        *[("4/0", "forward", 0, 2), ("4/0", "forward", 1, 2)],
-        *[("4/0", "backward", 0, 2), ("4/0", "backward", 1, 2)],
-        *[("4/1", "forward", 0, 2), ("4/1", "backward", 0, 2)],
-        *[("4/1", "forward", 1, 2), ("4/1", "backward", 1, 2)],
+    assert [(row.compile_id, row.direction, row.graph) for row in graphs] == [
+        *[("4/0", "forward", 0), ("4/0", "forward", 1), ("4/0", "backward", 0), ("4/0", "backward", 1)],
+        *[("4/1", "forward", 0), ("4/1", "backward", 0), ("4/1", "forward", 1), ("4/1", "backward", 1)],
     ]
 
 

@@ -4,18 +4,18 @@ import pytest
 
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation as details
-from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Status,
     TrieNode,
     compilations,
     compilations_overview,
+    problems,
 )
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 KEY = pb.CompileKey(compile_id="0/0")
 IN_A_LOOP = "graph break in loop\n  Explanation: Skipping the frame and falling back to eager"
+S = 10**9  # ns
 HOSTILE = "<script>alert('\x1b[31m')</script>"
 
 
@@ -67,9 +67,7 @@ def test_what_went_wrong_is_listed(
 ) -> None:
     breaks = [pb.GraphBreak(key=KEY)] if broken else []
     rows = [compilation(failure=failure), compilation(key=pb.CompileKey(compile_id="1/0"), start_ns=1)]
-    (problem,) = compilations_overview(
-        data_of(pb.CompileSummary(compilations=rows, graph_breaks=breaks))
-    ).problems
+    (problem,) = problems(data_of(pb.CompileSummary(compilations=rows, graph_breaks=breaks)))
     assert (problem.kind, problem.compile_id, problem.ran_eager) == (kind, "0/0", ran_eager)
     words = {
         "limit": "hit the recompile limit",
@@ -85,7 +83,7 @@ def test_nobody_suppressed_a_break_in_a_loop(setting: str) -> None:
         failure=pb.Failure(type="Unsupported", reason=IN_A_LOOP), metrics={"config_suppress_errors": setting}
     )
     data = data_of(pb.CompileSummary(compilations=[row]))
-    (problem,), failure = compilations_overview(data).problems, details(data, 0, "0/0").failure
+    (problem,), failure = problems(data), details(data, 0, "0/0").failure
     assert failure and (problem.ran_eager, failure.ran_eager) == (True, True)
     assert problem.consequence == failure.consequence == "The functions that it calls may still be compiled."
 
@@ -105,7 +103,7 @@ def test_suppress_errors_tells_whether_the_frame_ran_eager(setting: str, ran_eag
     row = compilation(
         failure=pb.Failure(type="BackendCompilerFailed"), metrics={"config_suppress_errors": setting}
     )
-    (problem,) = compilations_overview(data_of(pb.CompileSummary(compilations=[row]))).problems
+    (problem,) = problems(data_of(pb.CompileSummary(compilations=[row])))
     assert problem.ran_eager is ran_eager
 
 
@@ -115,16 +113,17 @@ def test_stacks_share_their_beginning() -> None:
         pb.Frame(file="t.py", line=5, function="step"),
     )
     rows = [
-        compilation(stack=[main, pb.Frame(file="t.py", line=7, function="a")], start_ns=1),
-        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2),
-        compilation(key=pb.CompileKey(compile_id="1/1"), stack=[main, step], start_ns=3),
-        compilation(direction=pb.BACKWARD, start_ns=4),
+        compilation(stack=[main, pb.Frame(file="t.py", line=7, function="a")], start_ns=S, duration_ns=4 * S),
+        # inside of the one before, on the same thread
+        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2 * S, duration_ns=S),
+        compilation(key=pb.CompileKey(compile_id="1/1"), stack=[main, step], start_ns=6 * S, duration_ns=S),
+        compilation(direction=pb.BACKWARD, start_ns=8 * S, duration_ns=3 * S),
     ]
     (root,) = compilations_overview(data_of(pb.CompileSummary(compilations=rows))).trie
-    assert (root.frame.function, root.compilations) == ("main", [])
-    assert [(node.frame.function, ids(node)) for node in root.children] == [
-        ("a", ["0/0"]),
-        ("step", ["1/0", "1/1"]),
+    assert (root.frame.function, root.compilations, root.total_s) == ("main", [], 8)
+    assert [(node.frame.function, ids(node), node.total_s) for node in root.children] == [
+        ("a", ["0/0"], 7),
+        ("step", ["1/0", "1/1"], 2),
     ]
 
 
@@ -199,24 +198,5 @@ def test_text_from_programs_stays_what_it_is() -> None:
     )
     data = data_of(pb.CompileSummary(compilations=[row]))
     overview = compilations_overview(data)
-    assert compilations(data)[0].function == overview.problems[0].reason == HOSTILE
+    assert compilations(data)[0].function == problems(data)[0].reason == HOSTILE
     assert overview.trie[0].frame.source == HOSTILE
-
-
-@pytest.mark.parametrize(
-    ("start_s", "recovered", "share"),
-    [(31, False, 20.0), (10, True, None), (29, False, None), (39, False, None), (None, True, None)],
-)
-def test_the_share_of_compile_time_is_of_what_was_recorded_alone(
-    start_s: int | None, recovered: bool, share: float | None
-) -> None:
-    summary = pb.CompileSummary()
-    row = summary.compilations.add(duration_ns=2 * 10**9, recovered=recovered)
-    row.key.compile_id = "0/0"
-    if start_s is not None:
-        row.start_ns = start_s * 10**9
-    summary.environment.recording_start_ns, summary.environment.written_ns = 30 * 10**9, 40 * 10**9
-    # A log: torch writes it only while it compiles.
-    assert compile_time(Starts(Start("run", "w", None, data_of(summary)), ())).share_percent is None
-    summary.environment.capture = "full"
-    assert compile_time(Starts(Start("run", "w", None, data_of(summary)), ())).share_percent == share

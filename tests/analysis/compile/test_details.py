@@ -11,17 +11,18 @@ import tb_torchcompile_plugin
 from live import needs_torch, run, torch_before
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     CompilationDetails,
-    CompileTime,
     compilation,
-    compile_time,
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Compilations,
+    Problem,
     compilations,
     compilations_overview,
+    problems,
 )
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
@@ -40,12 +41,16 @@ class Answers(NamedTuple):
         return self.session.compile_data(*self.ids).of(compilations_overview)
 
     @property
+    def problems(self) -> list[Problem]:
+        return self.session.compile_data(*self.ids).of(problems)
+
+    @property
     def rows(self) -> list[Compilation]:
         return self.session.compile_data(*self.ids).of(compilations)
 
     @property
-    def compile_time(self) -> CompileTime:
-        return starts_of(self.session, *self.ids).of(compile_time)
+    def startup(self) -> StartUp:
+        return starts_of(self.session, *self.ids).of(startup)
 
     def details(self, compile_id: str, epoch: int = 0) -> CompilationDetails:
         return compilation(self.session.compile_data(*self.ids), epoch, compile_id)
@@ -88,7 +93,7 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
     flat = run.rows
     assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
-    assert not run.compilations.problems
+    assert not run.problems
     first = model.__code__.co_firstlineno
     broken = [run.details(row.compile_id).graph_breaks for row in flat[:4]]
     assert [(row.line or 0) - first for (row,) in broken] == [2, 4, 6, 8]
@@ -116,7 +121,7 @@ def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) ->
     with config.patch({name: 2}):
         run = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
     assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.compile_id, problem.function) == ("limit", "0/2", "model")
     assert (problem.file, problem.ran_eager) == (__file__, True)
     last = run.details("0/2")
@@ -133,14 +138,11 @@ def test_a_failing_backend_whose_error_is_suppressed(torch: Any, tmp_path: Path)
     compiled = torch.compile(lambda x: x + 1, backend=broken)
     with torch._dynamo.config.patch(suppress_errors=True):
         run = recorded(lambda: compiled(torch.ones(3)), tmp_path)
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "BackendCompilerFailed", True)
-    failure = run.details("0/0").failure
-    assert failure is not None
-    assert HOSTILE in failure.reason
-    assert failure.traceback is not None
-    assert "in broken" in failure.traceback
-    assert failure.ran_eager is True
+    details = run.details("0/0")
+    assert details.failure == problem and HOSTILE in problem.reason
+    assert details.traceback is not None and "in broken" in details.traceback
 
 
 def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -
             torch.compile(model, backend="eager", fullgraph=True)(torch.ones(3))
 
     run = recorded(program, tmp_path)
-    (problem,) = run.compilations.problems
+    (problem,) = run.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "Unsupported", False)
 
 
@@ -166,7 +168,7 @@ def test_a_frame_that_torch_cannot_resume_is_skipped(torch: Any, tmp_path: Path)
         return x
 
     run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    skipped = [row for row in run.compilations.problems if row.function == "model"]
+    skipped = [row for row in run.problems if row.function == "model"]
     assert [(row.kind, row.ran_eager) for row in skipped] == [("skipped", True)]
 
 
@@ -179,16 +181,16 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     compiled = torch.compile(model, backend="eager")
     run = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
     assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
-    assert run.details("0/0").symbolic_shapes == []
+    assert run.details("0/0").shapes.symbols == []
     dynamic = run.details("0/1")
-    (shape,) = dynamic.symbolic_shapes
+    (shape,) = dynamic.shapes.symbols
     assert (shape.value, shape.source, shape.backed) == ("5", "L['x'].size()[0]", True)
-    (change,) = dynamic.dynamic_changes
+    (change,) = dynamic.shapes.changes
     assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
-    (fixed,) = run.details("0/2").specializations
-    assert (fixed.symbol, fixed.value, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
+    (fixed,) = run.details("0/2").shapes.symbols
+    assert (fixed.symbol, fixed.fixed, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
     checks = guard_checks(run.session.compile_data(*run.ids), 0, "0/1").guards
-    assert len(checks) == dynamic.counts.guard_checks
+    assert len(checks) == dynamic.guard_checks
     assert any(guard.source and "L['x']" in guard.source for guard in checks)
     assert any("size mismatch at index 0" in reason for reason in run.rows[1].recompile_reasons)
 
@@ -215,9 +217,9 @@ def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path
     compiled = torch.compile(lambda x: x + 1, backend="eager")
     run = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
     details = run.details("0/0")
-    assert (details.artifacts, details.counts.guard_checks) == ([], None)
+    assert (details.artifacts, details.guard_checks) == ([], None)
     assert guard_checks(run.session.compile_data(*run.ids), 0, "0/0").guards == []
-    assert details.counts.ops == 1
+    assert details.rows[0].graph_ops == 1
     with pytest.raises(NotFound, match='capture="summary"') as error:
         read_payload(run.session.compile_data(*run.ids), 0)
     assert 'capture="full"' in error.value.notice.next_step
@@ -230,7 +232,7 @@ def test_epochs_are_asked_for_apart(torch: Any, tmp_path: Path) -> None:
         torch.compile(lambda y: y.sin().cos(), backend="eager")(torch.ones(3))
 
     run = recorded(program, tmp_path)
-    assert [run.details("0/0", epoch).counts.ops for epoch in (0, 1)] == [1, 2]
+    assert [run.details("0/0", epoch).rows[0].graph_ops for epoch in (0, 1)] == [1, 2]
     with pytest.raises(NotFound, match="epoch 2"):
         run.details("0/0", 2)
 
@@ -256,17 +258,15 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     cold, warm = runs
     _check_texts(cold)
     _check_texts(warm)
-    assert {(row.direction, row.result) for row in cold.compile_time.cache} == {
+    assert {(row.direction, row.result) for row in cold.startup.start_lookups} == {
         ("forward", "miss"),
         ("backward", "miss"),
     }
-    assert {row.reason for row in cold.compile_time.cache} == {"full_miss"}
-    assert cold.compile_time.time_saved_s is None
-    assert {row.result for row in warm.compile_time.cache} == {"hit"}
-    whole = [row.time_saved_s for row in warm.compile_time.cache if row.cache == "AOTAutograd cache"]
-    assert warm.compile_time.time_saved_s == sum(time or 0 for time in whole) > 0
-    assert (cold.details("0/0").counts.parameters or 4) == 4
-    _check_time(cold.compile_time)
+    assert {row.result for row in warm.startup.start_lookups} == {"hit"}
+    assert cold.startup.starts[0].saved_s is None
+    whole = [row.time_saved_s for row in warm.startup.start_lookups if row.cache == "AOTAutograd cache"]
+    assert warm.startup.starts[0].saved_s == sum(time or 0 for time in whole) > 0
+    assert (cold.details("0/0").parameters or 4) == 4
 
 
 def _check_texts(run: Answers) -> None:
@@ -277,13 +277,3 @@ def _check_texts(run: Answers) -> None:
     for row, end in zip(codes, ("_forward", "_backward"), strict=True):
         assert f"{end}']" in read_payload(run.session.compile_data(*run.ids), row.id)
     assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", "fx_graph_runnable"}
-
-
-def _check_time(times: CompileTime) -> None:
-    assert times.total_s is not None
-    assert times.recorded_s is not None
-    assert 0 < times.total_s < times.recorded_s
-    assert times.share_percent == pytest.approx(100 * times.total_s / times.recorded_s)
-    assert sum(times.phases_s.values()) == pytest.approx(times.total_s, rel=1e-6)
-    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(times.phases_s)
-    assert "entire_frame_compile" in times.names

@@ -1,7 +1,7 @@
 """Calls of torch.export, and what draft export tells of them."""
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations, compilations_overview
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
@@ -46,7 +46,6 @@ def test_neither_exports_nor_packages_are_recompiles_of_each_other() -> None:
     packages = [pb.Compilation(key=pb.CompileKey(compile_id=f"aot/{n}"), duration_ns=5) for n in range(2)]
     data = data_of(pb.CompileSummary(compilations=[an_export(0), an_export(1), *packages]))
     assert data.of(recompiled_frames) == []
-    assert data.of(compilations_overview).frames == 0
 
 
 def test_an_id_without_a_number_is_an_id() -> None:

@@ -5,7 +5,6 @@ import pytest
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import (
     frame_versions,
-    guard_scans,
     headline,
     recompile_moments,
 )
@@ -32,37 +31,16 @@ def call(compile_id, ts, guards):
 
 
 def joined(folder, events, summary):
-    profile = profile_with(folder, events, data_of(summary))
-    return recompile_moments(profile), guard_scans(profile)
+    return recompile_moments(profile_with(folder, events, data_of(summary)))
 
 
-def test_lookups_by_the_version_that_was_hit_and_the_versions_alive(tmp_path):
-    summary = pb.CompileSummary(
-        compilations=[compiled("0/0", -50, -10), compiled("0/1", 200, 300), compiled("1/0", 0, 5)]
-    )
-    events = [
-        *call("0/0", 100, 7),
-        *call("0/1", 400, 9),
-        *call("0/1", 500, 11),
-        *call("0/0", 600, 20),
-        *call("1/0", 700, 3),
-    ]
-    _, scans = joined(tmp_path, events, summary)
-    assert [(scan.compile_id, scan.entries, scan.calls, scan.median_us, scan.max_us) for scan in scans] == [
-        ("0/0", 1, 1, 7, 7),
-        ("0/0", 2, 1, 20, 20),
-        ("0/1", 2, 2, 10, 11),
-    ]
-
-
-def test_a_refused_version_is_no_entry(tmp_path):
+def test_a_refused_version_is_no_version():
     limit = pb.Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")
     summary = pb.CompileSummary(
         compilations=[compiled("0/0", -50, -10), compiled("0/1", -9, -8, failure=limit)]
     )
-    _, scans = joined(tmp_path, call("0/0", 100, 7), summary)
     (frame,) = recompiled_frames(data_of(summary))
-    assert scans == [] and frame.limit_hit == "0/1" and [row.compile_id for row in frame.versions] == ["0/0"]
+    assert frame.limit_hit == "0/1" and [row.compile_id for row in frame.versions] == ["0/0"]
 
 
 def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
@@ -74,12 +52,12 @@ def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
         compilations=rows, recompiles=[pb.Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
     )
     steps = [slice_(f"ProfilerStep#{n}", ts, 50, "user_annotation") for n, ts in ((1, 0), (2, 50))]
-    moments, _ = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
-    assert [(row.compile_id, row.start_us, row.where, row.step, row.when) for row in moments] == [
-        ("0/1", -5, "before", None, "5.00 µs before the span"),
-        ("0/2", 30, "inside", "ProfilerStep#1", "in ProfilerStep#1"),
-        ("0/3", 120, "inside", None, "120 µs into the span"),
-        ("0/4", 999, "after", None, "after the span"),
+    moments = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
+    assert [(row.compile_id, row.start_us, row.step, row.when) for row in moments] == [
+        ("0/1", -5, None, "5.00 µs before the span"),
+        ("0/2", 30, "ProfilerStep#1", "in ProfilerStep#1"),
+        ("0/3", 120, None, "120 µs into the span"),
+        ("0/4", 999, None, "after the span"),
     ]
 
 
@@ -99,14 +77,8 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
 
 def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
     summary = pb.CompileSummary(recompiles=[pb.Recompile(key=pb.CompileKey(compile_id="0/1"))])
-    ((moment,), _) = joined(tmp_path, call("0/1", 0, 5), summary)
-    assert (moment.start_us, moment.where, moment.step, moment.when, moment.calls) == (
-        None,
-        None,
-        None,
-        None,
-        1,
-    )
+    (moment,) = joined(tmp_path, call("0/1", 0, 5), summary)
+    assert (moment.start_us, moment.step, moment.when, moment.calls) == (None, None, None, 1)
 
 
 def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
@@ -119,7 +91,7 @@ def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
         slice_("_compile.compile_inner (dynamo_timed)", 95, 40),
         slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0),
     ]
-    ((moment,), _) = joined(tmp_path, events, summary)
+    (moment,) = joined(tmp_path, events, summary)
     assert (moment.start_us, moment.step) == (95, "ProfilerStep#1")
 
 

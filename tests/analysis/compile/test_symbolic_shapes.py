@@ -57,9 +57,9 @@ def test_a_symbol_that_only_data_decides() -> None:
 
 
 def test_a_symbol_that_was_fixed_says_why() -> None:
-    (row,) = shapes([SYMBOL, FIXED]).specializations
-    assert (row.symbol, row.value, row.reason) == ("s77", "7", "range_refined_to_singleton")
-    assert row.source == "L['x'].size()[0], L['y'].size()[0]"
+    (row,) = shapes([SYMBOL, FIXED]).symbols
+    assert (row.symbol, row.fixed, row.reason) == ("s77", "7", "range_refined_to_singleton")
+    assert [frame.line for frame in row.fixed_stack] == [78]
 
 
 def test_attempts_that_were_thrown_away_do_not_count() -> None:

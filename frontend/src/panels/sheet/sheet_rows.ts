@@ -4,6 +4,7 @@ import type { HashChange } from '../../host/nav.svelte';
 import {
   NO_TIMELINE,
   toCategory,
+  toCode,
   toCompilation,
   toKernel,
   toKernelRow,
@@ -98,6 +99,11 @@ const LINKS: Record<
   kernels_of: [
     () => 'Its kernels',
     (_, module) => ({ ...toCategory(null), by: 'module', 'search.kernel_groups': module }),
+  ],
+  artifact: [
+    () => 'What torch recorded of it',
+    (row, id) =>
+      toCode({ compile_id: String(row.compile_id), epoch: Number(row.epoch ?? 0) }, { artifact: Number(id) }),
   ],
   run: [() => 'This run', (row, run) => ({ ...elsewhere(row), run })],
   worker: [() => 'This worker', elsewhere],

@@ -2,7 +2,7 @@
 import type { Compilation, Frame, TrieNode } from '../../../api/types';
 
 export type TrieRow = { key: string; level: number } & (
-  | { kind: 'frame'; frame: Frame; users: boolean; open: boolean; inside: number }
+  | { kind: 'frame'; frame: Frame; users: boolean; open: boolean; inside: number; total_s: number | null }
   /** Frames in the middle of a chain of calls in which nothing branches. */
   | { kind: 'skipped'; frames: number }
   | { kind: 'compilation'; compilation: Compilation }
@@ -35,8 +35,9 @@ function addNode(
 ): void {
   const chain = chainFrom(node);
   const open = !closed.has(key);
-  const { frame, users } = node;
-  rows.push({ key, level, kind: 'frame', frame, users, open, inside: open ? 0 : countInside(node) });
+  const { frame, users, total_s } = node;
+  const inside = open ? 0 : countInside(node);
+  rows.push({ key, level, kind: 'frame', frame, users, open, inside, total_s });
   if (!open) return;
   if (chain.length >= CHAIN && !shown.has(key)) {
     const last = chain.at(-1)!;

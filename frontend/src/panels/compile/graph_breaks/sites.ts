@@ -18,7 +18,7 @@ export function siteColumns(compile: Compile | null, span: Span | null): Column<
     (['source', 'kind', 'reason'].includes(key) ? compile : span) !== null;
   const predicted = span?.graph_break_sites.some((site) => site.saves_us !== null) ?? false;
   const cost = ['saves_us', 'saves_percent'];
-  const direct = ['step_mean_us', 'step_p95_us', 'step_gpu_idle_us', 'share_percent'];
+  const direct = ['step_mean_us', 'step_gpu_idle_us', 'share_percent'];
   const inSteps = [...direct, 'calls_per_step'];
   const inSpan = ['host_us', 'gpu_idle_us', 'calls'];
   return COLUMNS.filter(({ key }) => present(key)).map((column) => ({
@@ -26,7 +26,6 @@ export function siteColumns(compile: Compile | null, span: Span | null): Column<
     hidden: [
       ...(steps ? inSpan : inSteps),
       ...(predicted ? [...direct, 'host_us', 'gpu_idle_us'] : cost),
-      'step_median_us',
       'compile_ids',
     ].includes(column.key),
   }));
@@ -51,18 +50,6 @@ const COLUMNS: Column<GraphBreakSite>[] = [
     key: 'step_mean_us',
     label: 'Direct cost per step',
     bar: true,
-    unknown: NO_STEP,
-  },
-  {
-    key: 'step_median_us',
-    label: 'Median',
-    scaleWith: 'step_mean_us',
-    unknown: NO_STEP,
-  },
-  {
-    key: 'step_p95_us',
-    label: 'p95',
-    scaleWith: 'step_mean_us',
     unknown: NO_STEP,
   },
   { key: 'share_percent', label: 'Direct cost, % of the profiled step', unknown: NO_STEP },
