@@ -1,12 +1,12 @@
 """What the trace reader's tests share: comparing traces, and reading in stretches as worker processes do."""
 
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
 from tb_torchcompile_plugin.reader.trace.pool import (
     Assignment,
+    Reports,
     SegmentReport,
     SegmentWorker,
     _Assembly,
@@ -74,13 +75,13 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     """Read as the pool does, with its workers called one after the other in this process."""
     source = open_source(str(path))
     head = find_head(source)
-    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    reports: Reports = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
             job = Assignment(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
-            _collect(job, number, workers, reports)
+            _collect(job, itertools.count(number, workers), reports)
         meter = Meter(str(path), source.size, None, None)
-        outcome = _Assembly(Task(source, head, meter, chunk, segment), reports).run()
+        outcome = _Assembly(Task(source, head, meter, chunk, segment), reports, "").run()
         sink = Sink()
         contents = build(outcome.pieces, sink, meter.check)
     source.close()
@@ -91,14 +92,17 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     return make_trace(str(path), sink.columns, contents, around.metadata, notices)
 
 
-def _collect(job: Assignment, number: int, step: int, reports: dict[int, Any]) -> None:
-    out = io.BytesIO()
+def _collect(job: Assignment, indices: Iterator[int], reports: Reports) -> None:
+    out, vocabulary = io.BytesIO(), Vocabulary()
     worker = SegmentWorker(job, out)
-    worker.read_stripes(number, step)
-    worker.close()
-    out.seek(0)
-    vocabulary = Vocabulary()
-    while (message := receive(out)) is not None:
-        if isinstance(message, SegmentReport):
-            vocabulary.learn_words(message.combos, message.texts)
-            reports[message.index] = message, vocabulary
+    for index in indices:
+        worker.read(index)
+        out.seek(0)
+        while not isinstance(report := receive(out), SegmentReport):
+            pass
+        out.seek(0)
+        vocabulary.learn(report.part)
+        reports[index] = report, vocabulary
+        if report.stop.state != "more":
+            break
+    worker._source.close()

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 import msgspec
@@ -57,6 +57,7 @@ class DecodedPart:
     `KIND_NAMES`) one row per slice of that kind, `row` counting slices of this part;
     `memory.*` and `flow.*` one row per such event. `event` counts events of this part.
     chunks: (start, end, first event) of each run of text that was decoded in one go, in bytes.
+    combos, texts: what the decoder has learnt since its last part, in the order of the codes.
     """
 
     events: int = 0
@@ -66,6 +67,8 @@ class DecodedPart:
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
     meta: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
+    combos: list[Combo] = field(default_factory=list)
+    texts: dict[str, list[bytes]] = field(default_factory=dict)
 
 
 @dataclass
@@ -86,13 +89,15 @@ class Decoder:
 
     def __init__(self) -> None:
         self._dictionaries = Dictionaries()
-        self.combos, self.interners = self._dictionaries.combos, self._dictionaries.interners
+        self.combos = self._dictionaries.combos
         self._layout = Layout(self._dictionaries)
         self._exact = False  # whether time stamps are too long for a float
         self._decode: Callable[[bytes], Sequence[Event]]
         self._decode = decode_common_events  # as long as all phases and categories are common ones
         self.part = DecodedPart()  # the current one, whose columns are still in pieces
         self._pieces: defaultdict[str, list[Array]] = defaultdict(list)
+        # how many combos ("") and texts of each name are in parts; each interner begins with the empty text
+        self._taken = {"": 0, **dict.fromkeys(self._dictionaries.interners, 1)}
 
     def lose(self, why: str, offset: int = -1, count: int = 1) -> None:
         """Count something that was dropped or repaired; the first byte offset of each reason is kept."""
@@ -105,6 +110,11 @@ class Decoder:
         part = self.part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
         part.phases = {phase: part.phases[phase] for phase in self.combos.phases if phase in part.phases}
+        part.combos = list(islice(self.combos, self._taken[""], None))
+        self._taken[""] = len(self.combos)
+        for name, interner in self._dictionaries.interners.items():
+            part.texts[name] = list(islice(interner, self._taken[name], None))
+            self._taken[name] = len(interner)
         self.part = DecodedPart()
         self._pieces.clear()
         return part
@@ -322,16 +332,11 @@ class Vocabulary:
     combos: list[Combo] = field(default_factory=list)
     texts: dict[str, list[bytes]] = field(default_factory=dict)
 
-    def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
-        """Add what a decoder in another process has learnt since its last message."""
-        self.combos.extend(combos)
-        for name, words in texts.items():
+    def learn(self, part: DecodedPart) -> None:
+        """Add what the decoder learnt with this part; its parts come in their order."""
+        self.combos.extend(part.combos)
+        for name, words in part.texts.items():
             self.texts.setdefault(name, []).extend(words)
-
-    def learn(self, decoder: Decoder) -> None:
-        """Take over the decoder's dictionaries."""
-        self.combos = list(decoder.combos)
-        self.texts = {name: list(texts)[1:] for name, texts in decoder.interners.items()}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.reader.memo import cached_once, kept
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.events import Array
-from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_in_processes
+from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_events
 from tb_torchcompile_plugin.reader.trace.segment import (
     CHUNK_BYTES,
     CUT_OFF,
@@ -31,7 +31,6 @@ from tb_torchcompile_plugin.reader.trace.segment import (
     Meter,
     Outcome,
     Task,
-    read_in_process,
 )
 from tb_torchcompile_plugin.reader.trace.source import (
     GzipSource,
@@ -352,10 +351,7 @@ def ingest(
                             prefix="tb_torchcompile_", dir=directory, ignore_cleanup_errors=True
                         )
                     )
-            if count > 1 and folder:
-                outcome = read_in_processes(task, count, folder)
-            else:
-                outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
+            outcome = read_events(task, count if folder else 1, folder)
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):

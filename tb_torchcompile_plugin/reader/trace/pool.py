@@ -1,9 +1,9 @@
-"""Reads the segments of a file in several processes and puts their parts in order.
+"""Reads the segments of a file, in several processes if it is large, and puts their parts in order.
 
 Segment i holds the events that start at the first separator at or behind its begin, found by whoever reads it,
 up to the first separator at or behind the next one's. A segment counts only if it starts exactly where the one
-before ended; what does not fit, or was lost with a process, is read again here, in this process. So a wrong guess
-about a start costs time and never events.
+before ended; what does not fit, was lost with a process, or given to none, is read here, in this process. So a wrong
+guess about a start costs time and never events.
 """
 
 import contextlib
@@ -18,23 +18,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.events import Combo
-from tb_torchcompile_plugin.reader.trace.segment import (
-    NO_LIMIT,
-    Outcome,
-    SegmentReader,
-    Stop,
-    Task,
-    without_gc,
-)
-from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
+from tb_torchcompile_plugin.reader.trace.segment import Outcome, SegmentReader, Stop, Task, without_gc
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
 
 _LENGTH = struct.Struct("<Q")
 _EVERY = 0.1  # seconds between progress messages
@@ -54,14 +45,12 @@ class Assignment:
 
 @dataclass
 class SegmentReport:
-    """One segment. start is None where no event starts in it or behind. New words follow those of earlier reports."""
+    """One segment. start is None where no event starts in it or behind."""
 
     index: int
     start: int | None
     stop: Stop
     part: DecodedPart
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,41 +79,28 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 class SegmentWorker:
-    """Reads the segments that it is asked for."""
+    """Reads the segments that it is asked for, in their order."""
 
     def __init__(self, job: Assignment, out: IO[bytes]) -> None:
         self._job, self._out = job, out
         self._source = open_source(job.path, job.size)
         self._decoder = Decoder()
         self._reader = SegmentReader(self._source, self._decoder, job.chunk_bytes)
-        self._known_combos, self._known_texts = 0, dict.fromkeys(self._decoder.interners, 1)
         self._consumed = self._events = 0
         self._last = time.monotonic()
 
-    def read(self, index: int) -> bool:
-        """Read and report one segment. False where the file ends before it."""
+    def read(self, index: int) -> None:
+        """Read and report one segment."""
         begin = self._job.start + index * self._job.segment
         start = begin if index == 0 else self._reader.find_start(begin)
-        if start is None:
-            self._report(SegmentReport(index, None, Stop("eof", begin), self._decoder.take()))
-            return False
-        self._origin = self._source.consumed(start)
-        stop = self._reader.run(start, begin + self._job.segment, self._tick)
-        self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
-        self._events += self._decoder.part.events
+        stop = Stop("eof", begin)
+        if start is not None:
+            self._origin = self._source.consumed(start)
+            stop = self._reader.run(start, begin + self._job.segment, self._tick)
+            self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
+            self._events += self._decoder.part.events
         part = spool_part(self._decoder.take(), self._job.spool)
-        self._report(SegmentReport(index, start, stop, part))
-        return stop.state == "more"
-
-    def read_stripes(self, first: int, step: int) -> None:
-        """Read every `step`-th segment from `first` on."""
-        index = first
-        while self.read(index):
-            index += step
-
-    def close(self) -> None:
-        """Close the file."""
-        self._source.close()
+        send(self._out, SegmentReport(index, start, stop, part))
 
     def _tick(self, offset: int) -> None:
         now = time.monotonic()
@@ -133,17 +109,9 @@ class SegmentWorker:
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
             send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))
 
-    def _report(self, report: SegmentReport) -> None:
-        combos = list(self._decoder.combos)
-        report.combos, self._known_combos = combos[self._known_combos :], len(combos)
-        for name, interner in self._decoder.interners.items():
-            words = list(interner)
-            report.texts[name], self._known_texts[name] = words[self._known_texts[name] :], len(words)
-        send(self._out, report)
-
 
 def main() -> None:
-    """Serve commands until stdin ends: an index, or (first, step) for stripes.
+    """Read the segments whose numbers come from stdin, until it ends.
 
     A worker is started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no
     thread state is forked, and a process whose caller has died ends at its next message, because the pipe is closed.
@@ -151,12 +119,8 @@ def main() -> None:
     commands, out = sys.stdin.buffer, sys.stdout.buffer
     gc.disable()
     worker = SegmentWorker(receive(commands), out)
-    while (command := receive(commands)) is not None:
-        if isinstance(command, int):
-            worker.read(command)
-        else:
-            worker.read_stripes(*command)
-            send(out, None)
+    while (index := receive(commands)) is not None:
+        worker.read(index)
 
 
 _BOOT = """
@@ -180,8 +144,8 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 class _Process:
     """One worker process, and the thread that talks to it."""
 
-    def __init__(self, number: int, job: Assignment, inbox: queue.Queue[Any], orders: Iterator[Any]) -> None:
-        self.number, self._inbox, self._orders = number, inbox, orders
+    def __init__(self, number: int, job: Assignment, inbox: queue.Queue[Any], indices: Iterator[int]) -> None:
+        self.number, self._inbox, self._indices = number, inbox, indices
         self.vocabulary = Vocabulary()
         self._popen = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _BOOT],
@@ -200,13 +164,14 @@ class _Process:
         with contextlib.suppress(OSError, ValueError, EOFError):
             commands.write(json.dumps([*sys.path, _PACKAGES]).encode() + b"\n")
             send(commands, job)
-            for order in self._orders:
-                send(commands, order)
-                while (message := receive(reports)) is not None:
+            for index in self._indices:
+                send(commands, index)
+                while isinstance(message := receive(reports), WorkerProgress):
                     self._inbox.put((self, message))
-                    if isinstance(order, int) and isinstance(message, SegmentReport):
-                        break
-                else:
+                if message is None:
+                    break
+                self._inbox.put((self, message))
+                if message.stop.state != "more":
                     break
         self._inbox.put((self, None))
 
@@ -220,37 +185,40 @@ class _Process:
                     pipe.close()
 
 
-def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
-    """Read the event array with several processes. The columns of its parts are in `folder`. Raises Cancelled.
+Reports = dict[int, tuple[SegmentReport, Vocabulary]]  # by the number of the segment
 
-    Leaves no process behind.
+
+def read_events(task: Task, workers: int, folder: str) -> Outcome:
+    """Read the event array, in this process if `workers` is 1. The columns of its parts are in `folder`, if named.
+
+    Raises Cancelled. Leaves no process behind.
     """
-    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    reports = _reports(task, workers, folder) if workers > 1 else {}
+    with without_gc():
+        return _Assembly(task, reports, os.path.join(folder, "spool") if folder else "").run()
+
+
+def _reports(task: Task, workers: int, folder: str) -> Reports:
+    """Return what processes read of the file."""
     inbox: queue.Queue[Any] = queue.Queue()
-    source, head, _, chunk_bytes, segment = task
-    packed = isinstance(source, GzipSource)
-    count = max(1, -(-(source.size - head.start) // segment))
-    # Shared by the threads that talk to the processes; each of them stops at a None.
-    indices = deque[int | None]([*range(count), *[None] * workers])
+    indices = itertools.count()  # shared by the threads that talk to the processes
     processes: list[_Process] = []
     try:
         for number in range(workers):
             spool = os.path.join(folder, f"spool-{number}")
-            job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-            orders: Iterator[Any] = iter([(number, workers)]) if packed else iter(indices.popleft, None)
+            source = task.source
+            job = Assignment(source.path, source.size, task.head.start, task.segment, task.chunk_bytes, spool)
             with contextlib.suppress(OSError):  # what no process reads is read by this one
-                processes.append(_Process(number, job, inbox, orders))
-        _collect(task, inbox, len(processes), reports)
+                processes.append(_Process(number, job, inbox, indices))
+        return _collect(task, inbox, len(processes))
     finally:
         for process in processes:
             process.close()
-    return _Assembly(task, reports).run()
 
 
-def _collect(
-    task: Task, inbox: queue.Queue[Any], talking: int, reports: dict[int, tuple[SegmentReport, Vocabulary]]
-) -> None:
-    """Add what the processes report to `reports`, until none of them is talking any more."""
+def _collect(task: Task, inbox: queue.Queue[Any], talking: int) -> Reports:
+    """Return what the processes report, when none of them is talking any more."""
+    reports: Reports = {}
     moved: dict[int, WorkerProgress] = {}
     while talking:
         task.meter.check()
@@ -267,49 +235,48 @@ def _collect(
             packed = isinstance(task.source, GzipSource)  # each process inflates all of it
             task.meter.at(max(consumed) if packed else sum(consumed), events)
         else:
-            process.vocabulary.learn_words(message.combos, message.texts)
+            process.vocabulary.learn(message.part)
             reports[message.index] = message, process.vocabulary
+    return reports
 
 
 class _Assembly:
-    """Puts reports in order and reads again what does not fit."""
+    """Puts reports in order and reads what is missing or does not fit. spool: a file for the parts of that, or ""."""
 
-    def __init__(self, task: Task, reports: dict[int, tuple[SegmentReport, Vocabulary]]) -> None:
-        self._task, self._reports = task, reports
-        self._again: tuple[SegmentReader, Decoder, Vocabulary, Source] | None = None
+    def __init__(self, task: Task, reports: Reports, spool: str) -> None:
+        self._task, self._reports, self._spool = task, reports, spool
+        self._decoder, self._vocabulary = Decoder(), Vocabulary()
+        self._reader = SegmentReader(task.source, self._decoder, task.chunk_bytes)
         self._pieces: list[Piece] = []
 
     def run(self) -> Outcome:
-        begin, segment = self._task.head.start, self._task.segment
-        stop = Stop("more", begin)
-        last = max(self._reports, default=-1)
-        try:
-            for index in itertools.count():
-                limit = begin + (index + 1) * segment
-                report, vocabulary = self._reports.get(index, (None, None))
-                if report is not None and vocabulary is not None and report.start == stop.offset:
-                    self._pieces.append(Piece(report.part, vocabulary))
-                    stop = report.stop
-                elif stop.offset < limit:
-                    stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
-                if stop.state != "more":
-                    break
-            return Outcome(self._pieces, stop)
-        finally:
-            if self._again:
-                self._again[3].close()
+        limit = self._task.head.start
+        stop = Stop("more", limit)
+        for index in itertools.count():
+            limit += self._task.segment
+            report, vocabulary = self._reports.get(index, (None, None))
+            if report is not None and vocabulary is not None and report.start == stop.offset:
+                self._pieces.append(Piece(report.part, vocabulary))
+                stop = report.stop
+            elif stop.offset < limit:
+                stop = self._read_again(stop.offset, limit)
+            if stop.state != "more":
+                break
+        return Outcome(self._pieces, stop)
 
     def _read_again(self, offset: int, limit: int) -> Stop:
-        if self._again is None:
-            source, decoder = open_source(self._task.source.path, self._task.source.size), Decoder()
-            reader = SegmentReader(source, decoder, self._task.chunk_bytes)
-            self._again = reader, decoder, Vocabulary(), source
-        reader, decoder, vocabulary, _ = self._again
-        with without_gc():
-            stop = reader.run(offset, limit, lambda _: self._task.meter.check())
-        self._pieces.append(Piece(decoder.take(), vocabulary))
-        vocabulary.learn(decoder)
+        stop = self._reader.run(offset, limit, self._tick)
+        part = self._decoder.take()
+        self._vocabulary.learn(part)
+        self._pieces.append(Piece(part, self._vocabulary))
+        if self._spool:
+            with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                spool_part(part, self._spool)
         return stop
+
+    def _tick(self, offset: int) -> None:
+        before = sum(piece.part.events for piece in self._pieces)
+        self._task.meter.at(self._task.source.consumed(offset), before + self._decoder.part.events)
 
 
 def _lean() -> dict[str, str]:

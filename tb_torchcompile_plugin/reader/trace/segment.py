@@ -5,7 +5,7 @@ is structural. Only its depth may be wrong, and then the chunk does not decode. 
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
 
-`read_in_process` does so with a whole `Task`; its `Meter` reports how far reading is, and lets the caller end it.
+The `Meter` of a `Task` reports how far reading is, and lets the caller end it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
-from tb_torchcompile_plugin.reader.trace.decode import Decoder, Piece, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.decode import Decoder, Piece
 from tb_torchcompile_plugin.reader.trace.events import (
     ExactEvent,
     event_from_object,
@@ -34,7 +34,6 @@ CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what
 _SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
 MAX_TAIL = 64 << 20  # bytes behind the events, where metadata may be; chosen by hand
-NO_LIMIT = 1 << 62  # an offset beyond all files
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
@@ -392,33 +391,6 @@ class Task(NamedTuple):
     meter: Meter
     chunk_bytes: int
     segment: int
-
-
-def read_in_process(task: Task, spool: str = "") -> Outcome:
-    """Read the event array in this process, one segment after the other, its parts into the file `spool`, if named."""
-    source, head, meter, chunk_bytes, segment = task
-    decoder = Decoder()
-    reader = SegmentReader(source, decoder, chunk_bytes)
-    vocabulary = Vocabulary()
-    pieces: list[Piece] = []
-    stop = Stop("more", head.start)
-    limit = head.start
-    with without_gc():
-        while stop.state == "more":
-            limit = max(limit, stop.offset) + segment
-            stop = reader.run(
-                stop.offset,
-                limit,
-                lambda offset: meter.at(
-                    source.consumed(offset), decoder.part.events + sum(piece.part.events for piece in pieces)
-                ),
-            )
-            pieces.append(Piece(decoder.take(), vocabulary))
-            if spool:
-                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
-                    spool_part(pieces[-1].part, spool)
-    vocabulary.learn(decoder)
-    return Outcome(pieces, stop)
 
 
 @contextlib.contextmanager
