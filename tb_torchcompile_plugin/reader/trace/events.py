@@ -62,51 +62,62 @@ ARG_NAMES = {
 }
 
 
-class Args(msgspec.Struct, gc=False, frozen=True, rename=ARG_NAMES):
-    """The args that become columns. -1 or empty: not there."""
+GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
+LAST_SLICE_KIND = PARAMETERS
 
-    external: Any = -1
-    python_parent: Any = -1
-    python_id: Any = -1
-    python_module: Any = -1
-    correlation: Any = -1
-    sequence: Any = -1
-    forward_thread: Any = -1
-    device: Any = -1
-    stream: Any = -1
-    registers: Any = -1
-    shared_memory: Any = -1
-    grid: Raw = _NO_TEXT
-    block: Raw = _NO_TEXT
-    stack: Raw = _NO_TEXT
-    occupancy: Any = -1
-    bytes: Any = -1
-    kernel_num_gb: Any = -1
-    kernel_flop: Any = -1
-    input_types: Raw = _NO_TEXT
-    input_dims: Raw = _NO_TEXT
-    concrete_inputs: Raw = _NO_TEXT
-    total_allocated: Any = -1
-    total_reserved: Any = -1
-    memory_bytes: Any = 0
-    address: Any = -1
-    device_id: Any = -1
-    device_type: Any = -1
+TEXT_FIELDS = (
+    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+)
+FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
+
+_LAUNCH_FIELDS = ("correlation", "external")
+_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
+_HOST_FIELDS = (
+    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
+    *("input_types", "input_dims"),
+)
+_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
+COLLECTIVE_FIELDS = (
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
+)
+
+# what each kind of slice may carry; the table is also what `Trace` offers as columns
+SLICE_FIELDS: dict[int, tuple[str, ...]] = {
+    GPU: _GPU_FIELDS,
+    RUNTIME: _LAUNCH_FIELDS,
+    PYTHON: ("python_id", "python_parent", "python_module"),
+    HOST: _HOST_FIELDS,
+    # the one operator whose work does not follow from its shapes alone
+    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
+    # the kernels of collectives, and what c10d says of each where it is called
+    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
+    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
+}
+MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
+ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
+
+_COLUMNS = sorted({field for fields in ARGS_FIELDS.values() for field in fields})
+_MISSING = {**dict.fromkeys(TEXT_FIELDS, _NO_TEXT), "memory_bytes": 0}  # -1 for the others
+_Columns: Any = msgspec.defstruct(
+    "_Columns",
+    [
+        (name, Raw if field in TEXT_FIELDS else Any, _MISSING.get(field, -1))
+        for field in _COLUMNS
+        for name in (field, f"{field}_old")
+        if name == field or name in ARG_NAMES
+    ],
+    rename=ARG_NAMES,
+)
+
+
+class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
+    """The args that become columns, and those of metadata."""
+
     name: Any = None
     labels: Any = None
     sort_index: Any = None
-    external_old: Any = -1
-    input_dims_old: Raw = _NO_TEXT
-    collective: Raw = _NO_TEXT
-    group_name: Raw = _NO_TEXT
-    group_ranks: Raw = _NO_TEXT
-    dtype: Raw = _NO_TEXT
-    comms_id: Raw = _NO_TEXT
-    collective_seq: Any = -1
-    in_elements: Any = -1
-    out_elements: Any = -1
-    source_rank: Any = -1
-    destination_rank: Any = -1
 
 
 NO_ARGS = Args()
@@ -357,42 +368,6 @@ Array = npt.NDArray[Any]
 Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
 Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
 combo_of = attrgetter("ph", "cat", "name", "pid", "tid")
-
-GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
-LAST_SLICE_KIND = PARAMETERS
-
-TEXT_FIELDS = (
-    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-)
-FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
-
-_LAUNCH_FIELDS = ("correlation", "external")
-_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
-_HOST_FIELDS = (
-    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
-    *("input_types", "input_dims"),
-)
-_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
-COLLECTIVE_FIELDS = (
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
-)
-
-# what each kind of slice may carry; the table is also what `Trace` offers as columns
-SLICE_FIELDS: dict[int, tuple[str, ...]] = {
-    GPU: _GPU_FIELDS,
-    RUNTIME: _LAUNCH_FIELDS,
-    PYTHON: ("python_id", "python_parent", "python_module"),
-    HOST: _HOST_FIELDS,
-    # the one operator whose work does not follow from its shapes alone
-    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
-    # the kernels of collectives, and what c10d says of each where it is called
-    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
-    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
-}
-MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
-ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 
 KIND_NAMES = {
     GPU: "gpu",
