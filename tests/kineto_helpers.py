@@ -15,7 +15,7 @@ from kineto_reference import FIELDS, Row
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.decode import Vocabulary
-from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
 from tb_torchcompile_plugin.reader.trace.pool import (
     Assignment,
@@ -89,7 +89,8 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     contents.file = (status.st_size, status.st_mtime_ns)
     around = read_surroundings(head, outcome.stop.tail)
     notices = kineto_ingest._notices(str(path), outcome, contents, around)
-    return make_trace(str(path), sink.columns, contents, around.metadata, notices)
+    parts = {"columns": sink.columns, "metadata": around.metadata, "notices": notices}
+    return Trace(path=str(path), **parts, **vars(contents))
 
 
 def _collect(job: Assignment, indices: Iterator[int], reports: Reports) -> None:

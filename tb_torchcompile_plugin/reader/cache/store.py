@@ -20,15 +20,7 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.kineto import (
-    Advance,
-    BytesRead,
-    Cancel,
-    Trace,
-    ingest,
-    make_trace,
-    read_trace,
-)
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace, ingest, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
@@ -110,7 +102,9 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
         _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
         return None
     cache.mark_used(entry)
-    return make_trace(path, columns, stored.contents, metadata, stored.notices)
+    return Trace(
+        path=path, columns=columns, metadata=metadata, notices=stored.notices, **vars(stored.contents)
+    )
 
 
 def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator[str]:

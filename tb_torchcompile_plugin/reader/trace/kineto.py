@@ -40,7 +40,7 @@ from tb_torchcompile_plugin.reader.trace.source import (
     open_source,
     read_surroundings,
 )
-from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, build, narrow
+from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, Track, build, narrow
 from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
@@ -62,16 +62,6 @@ _DENSE_LIMIT = 1 << 22
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
 
-@dataclass(frozen=True)
-class Track:
-    """One row of a timeline: a thread, or a stream of a device."""
-
-    pid: int | str
-    tid: int | str
-    process_name: str = ""
-    thread_name: str = ""
-
-
 class _Column:
     """An attribute of a `Trace` that is its column of that name."""
 
@@ -82,8 +72,8 @@ class _Column:
         return trace.columns[self._name]
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
+@dataclass(eq=False, kw_only=True)
+class Trace(Contents):
     """One trace file as columns: arrays of length n, one row per `ph=X` slice, by (track, ts, -dur, file order).
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
@@ -93,22 +83,13 @@ class Trace:
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.
     track_bounds: slices of track t are rows track_bounds[t] … track_bounds[t+1].
-    events: events of any phase, `phases` by phase. metadata: all top-level keys but traceEvents.
-    file: (size, mtime_ns) of the file as it was read.
+    metadata: all top-level keys but traceEvents.
     """
 
     path: str
     columns: dict[str, Array]
-    names: list[str]
-    cats: list[str]
-    tracks: list[Track]
-    texts: dict[str, list[str]]
-    events: int
-    phases: dict[str, int]
-    crossing: int
     metadata: dict[str, Any]
     notices: list[Notice]
-    file: tuple[int, int]
 
     ts = _Column()
     dur = _Column()
@@ -305,26 +286,6 @@ def read_trace(
     return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
 
 
-def make_trace(
-    path: str, columns: dict[str, Array], contents: Contents, metadata: dict[str, Any], notices: list[Notice]
-) -> Trace:
-    """Build a trace from its columns and contents, read just now or stored."""
-    return Trace(
-        path=path,
-        columns=columns,
-        names=contents.names,
-        cats=contents.cats,
-        tracks=[Track(*track) for track in contents.tracks],
-        texts=contents.texts,
-        events=contents.events,
-        phases=contents.phases,
-        crossing=contents.crossing,
-        metadata=metadata,
-        notices=notices,
-        file=contents.file,
-    )
-
-
 def ingest(
     path: str,
     progress: Advance | None,
@@ -365,7 +326,8 @@ def ingest(
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
         meter.at_end(contents.events, 0.0)
-        return make_trace(path, columns, contents, around.metadata, notices), contents
+        trace = Trace(path=path, columns=columns, metadata=around.metadata, notices=notices, **vars(contents))
+        return trace, contents
     finally:
         source.close()
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,19 +45,28 @@ SPARSE = (
 )
 
 
-@dataclass
+class Track(NamedTuple):
+    """One row of a timeline: a thread, or a stream of a device."""
+
+    pid: int | str
+    tid: int | str
+    process_name: str = ""
+    thread_name: str = ""
+
+
+@dataclass(eq=False)
 class Contents:
     """All of a table but its columns; JSON-able."""
 
-    events: int = 0
+    events: int = 0  # of any phase
     slices: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, int] = field(default_factory=dict)  # events by phase
     names: list[str] = field(default_factory=list)
     cats: list[str] = field(default_factory=list)
-    tracks: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
     texts: dict[str, list[str]] = field(default_factory=dict)
-    losses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    crossing: int = 0
+    losses: dict[str, tuple[int, int]] = field(default_factory=dict)  # see `Decoder.lose`
+    crossing: int = 0  # slices that outlast their parent
     file: tuple[int, int] = (0, 0)  # size and mtime_ns of what was read
 
 
@@ -151,7 +160,7 @@ class _Builder:
                 luts[kind][id(v)][code] = numbers[value]
         self.contents.names, self.contents.cats = distinct["name"], distinct["cat"]
         self.contents.tracks = [
-            (pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
+            Track(pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
             for pid, tid in distinct["track"]
         ]
         return luts
