@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.reader.trace.events import (
     MEMORY,
     META,
     Array,
-    Columns,
     Combo,
     Dictionaries,
     Event,
@@ -43,7 +42,7 @@ from tb_torchcompile_plugin.reader.trace.events import (
     repair_object,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
+from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
@@ -69,19 +68,6 @@ class DecodedPart:
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
     combos: list[Combo] = field(default_factory=list)
     texts: dict[str, list[bytes]] = field(default_factory=dict)
-
-
-@dataclass
-class _Batch:
-    """Events in their order: their codes and times in ns, without (`no_ts`, `no_dur`) where they have none."""
-
-    codes: Array
-    ts: Array
-    no_ts: Array
-    dur: Array
-    no_dur: Array
-    columns: list[Columns]
-    meta: list[tuple[Any, Any, Any, Any]]
 
 
 class Decoder:
@@ -125,29 +111,26 @@ class Decoder:
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
         parsed = self._layout.read(text, end)
-        batch = self._parsed_batch(parsed) if parsed is not None else None
+        batch = self._with_odd(*parsed) if parsed is not None else None
         if batch is None:
             self._feed_json(b"[" + text[:end] + b"]")
         else:
             self._add(batch)
 
-    def _parsed_batch(self, parsed: ParsedEvents) -> _Batch | None:
-        """Return None where an odd event cannot be decoded, or not be put into order with the others."""
-        none = np.zeros(len(parsed.codes), bool)
-        batch = _Batch(parsed.codes, parsed.ts, none, parsed.dur, none.copy(), parsed.args, [])
-        if not parsed.texts:
+    def _with_odd(self, batch: Batch, at: Array, texts: list[bytes]) -> Batch | None:
+        """Put in odd events; None where one cannot be decoded, or not be put into order with the others."""
+        if not texts:
             return batch
         try:
-            events = [event_from_text(text) for text in parsed.texts]
-            odd = self._batch(events)
+            odd = self._batch([event_from_text(text) for text in texts])
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
             return None
-        at = parsed.odd
-        batch.codes[at], batch.ts[at], batch.dur[at] = odd.codes, odd.ts, odd.dur
-        batch.no_ts[at], batch.no_dur[at], batch.meta = odd.no_ts, odd.no_dur, odd.meta
+        for name in ("codes", "ts", "no_ts", "dur", "no_dur"):
+            getattr(batch, name)[at] = getattr(odd, name)
         batch.columns += [(kind, at[indices], columns) for kind, indices, columns in odd.columns]
+        batch.meta = odd.meta
         return batch
 
     def _feed_json(self, text: bytes) -> None:
@@ -168,7 +151,7 @@ class Decoder:
         """Add events whose time stamps are text."""
         self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> _Batch:
+    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> Batch:
         """Return the codes of events. stamps: their times in ns, and where there are none; by default as written."""
         count = len(events)
         if stamps is None:
@@ -177,7 +160,7 @@ class Decoder:
             stamps = np.array([stamp or 0 for stamp in exact], np.int64), missing
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
+        batch = Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
         us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
@@ -199,7 +182,7 @@ class Decoder:
             batch.meta.append((event.name, event.pid, event.tid, value))
         return batch
 
-    def _add(self, batch: _Batch) -> None:
+    def _add(self, batch: Batch) -> None:
         kinds = self.combos.kinds[batch.codes]
         numbering, kept = self._add_slices(batch, kinds <= LAST_SLICE_KIND)
         for kind, indices, columns in batch.columns:
@@ -222,7 +205,7 @@ class Decoder:
                 self.part.phases[phase] = self.part.phases.get(phase, 0) + count
         self.part.events += len(kinds)
 
-    def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
+    def _add_slices(self, batch: Batch, is_slice: Array) -> tuple[Array, Array]:
         """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
@@ -235,7 +218,7 @@ class Decoder:
         self.part.slices += len(rows)
         return numbering, is_slice
 
-    def _drop(self, is_slice: Array, batch: _Batch) -> Array:
+    def _drop(self, is_slice: Array, batch: Batch) -> Array:
         reasons = {
             "slices without a readable time stamp, dropped": batch.no_ts,
             "slices without a readable duration, dropped": ~batch.no_ts & batch.no_dur,
