@@ -36,10 +36,9 @@ from tb_torchcompile_plugin.reader.trace.events import (
     decode_exact_events,
     event_from_text,
     exact_ns,
-    load_object,
     numbers,
     real,
-    repair_object,
+    sound_object,
     whole,
 )
 from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
@@ -262,12 +261,14 @@ class ArgsReader:
         """Return (byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
         chunk = int(np.searchsorted(self._event, event, "right")) - 1
         start, end = int(self._start[chunk]), int(self._end[chunk])
-        events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
+        events = self._chunks.get(
+            chunk, lambda: _with_offsets(self._read_text(start, end - start)), keep=bool
+        )
         index = event - int(self._event[chunk])
         if self._has_changed() or index >= len(events):
             raise self._changed()
         at, raw = events[index]
-        args = load_object(raw, float) or (repair_object(raw, float) or (None,))[0]
+        args = sound_object(raw, float)
         if args is None:
             raise self._changed()
         return start + at, args
@@ -294,14 +295,18 @@ def file_identity(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _split(text: bytes) -> list[tuple[int, bytes]]:
-    """Return each event of a chunk, and where in it that begins."""
+def split_events(text: bytes) -> list[bytes]:
+    """Return the text of each event of a chunk. What does not decode is one event, in whatever state."""
     try:
-        raws = _raw_list.decode(b"[" + text + b"]")
+        return [*map(bytes, _raw_list.decode(b"[" + text + b"]"))]
     except (msgspec.DecodeError, RecursionError):
-        return [(0, text)]  # a run of its own: the text is one event, in whatever state
+        return [text]
+
+
+def _with_offsets(text: bytes) -> list[tuple[int, bytes]]:
+    """Return each event of a chunk, and where in it that begins."""
     events, end = [], 0
-    for raw in map(bytes, raws):
+    for raw in split_events(text):
         at = text.index(raw, end)
         end = at + len(raw)
         events.append((at, raw))

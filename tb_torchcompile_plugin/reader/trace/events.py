@@ -364,6 +364,11 @@ def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[di
     return None
 
 
+def sound_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, Any] | None:
+    """Return the object that `text` is, repaired if it must be; None where no repair helps."""
+    return load_object(text, number) or (repair_object(text, number) or (None,))[0]
+
+
 Array = npt.NDArray[Any]
 Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
 Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
