@@ -87,9 +87,9 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
-    around = read_surroundings(head, outcome.stop.tail)
-    notices = kineto_ingest._notices(str(path), outcome, contents, around)
-    parts = {"columns": sink.columns, "metadata": around.metadata, "notices": notices}
+    metadata, problem = read_surroundings(head, outcome.stop.tail)
+    notices = kineto_ingest._notices(str(path), outcome, contents, problem)
+    parts = {"columns": sink.columns, "metadata": metadata, "notices": notices}
     return Trace(path=str(path), **parts, **vars(contents))
 
 

@@ -35,7 +35,6 @@ from tb_torchcompile_plugin.reader.trace.segment import (
 from tb_torchcompile_plugin.reader.trace.source import (
     GzipSource,
     Source,
-    Surroundings,
     find_head,
     open_source,
     read_surroundings,
@@ -322,11 +321,11 @@ def ingest(
                 next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
             )
         contents.file = (before.st_size, before.st_mtime_ns)
-        around = read_surroundings(head, outcome.stop.tail)
-        notices = _notices(path, outcome, contents, around)
+        metadata, damage = read_surroundings(head, outcome.stop.tail)
+        notices = _notices(path, outcome, contents, damage)
         notices += _changed(path, before)
         meter.at_end(contents.events, 0.0)
-        trace = Trace(path=path, columns=columns, metadata=around.metadata, notices=notices, **vars(contents))
+        trace = Trace(path=path, columns=columns, metadata=metadata, notices=notices, **vars(contents))
         return trace, contents
     finally:
         source.close()
@@ -373,7 +372,7 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
     return [Notice(path, "the file changed while it was read", kept, "Reload")]
 
 
-def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
+def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> list[Notice]:
     kept = f"{contents.events} events were read and are shown"
     notices = []
     unfinished = outcome.stop.state == "eof"
@@ -388,9 +387,8 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     for why, (count, offset) in sorted(losses.items()):
         where = f" (the first at byte {offset})" if offset >= 0 else ""
         notices.append(Notice(path, f"{why}: {count}{where}", kept))
-    if around.problem:
-        extra = f" ({around.second_document_events} events)" if around.second_document_events else ""
-        notices.append(Notice(path, around.problem + extra, kept))
+    if damage:
+        notices.append(Notice(path, damage, kept))
     pairs = contents.phases.get("B", 0) + contents.phases.get("E", 0)
     if pairs:
         notices.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))

@@ -42,8 +42,6 @@ _ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
 # an object that is no value of a key and no first item of a list, or the array's end
 _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
 _BETWEEN = b" \t\n\r\f\v,"
-_NAME = rb'"name"'
-_ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4  # places where a broken event may end that are tried; chosen by hand
 # of a JSON value, as latin-1: so a character is a byte, whatever the text holds
 _scan = json.JSONDecoder(strict=False).raw_decode
@@ -119,10 +117,6 @@ class SegmentReader:
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
         """Return False, with nothing added, where the chunk does not decode."""
-        # 64 bytes: more than white space between a name and the end of its event; chosen by hand
-        tail = text[max(end - 64, 0) : end - 1].rstrip()
-        if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
-            return False
         first = self._decoder.part.events
         try:
             self._decoder.feed_text(text, end)
@@ -130,14 +124,6 @@ class SegmentReader:
             return False
         self._decoder.part.chunks.append((offset, offset + end, first))
         return True
-
-    def _is_torn(self, offset: int) -> bool:
-        for count in _WINDOWS:
-            text = self._source.read(offset, count)
-            is_unreadable = _is_unreadable(text, 0, len(text) < count)
-            if is_unreadable is not None:
-                return is_unreadable
-        return False
 
     def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
         events: list[ExactEvent] = []
@@ -176,16 +162,6 @@ class SegmentReader:
             # the last bytes stay, as an event may begin in them; chosen by hand
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
-
-
-def _ends_in_name(events: bytes) -> bool:
-    """Whether a name is the last thing in `events`.
-
-    It is the last key of that name, as no name holds a quote, or the last but one, where an event is called "name".
-    """
-    last = events.rfind(_NAME)
-    before = events.rfind(_NAME, 0, max(last, 0))
-    return any(at >= 0 and _ENDS_IN_NAME.match(events, at) for at in (last, before))
 
 
 def _between(text: bytes) -> bytes:
@@ -248,33 +224,14 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
 
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        length = _scan(text[at:].decode("latin-1"))[1]
-        # a name that held quotes ends the object, and something unreadable that looks like an event follows
-        ends_in_name = _ends_in_name(text[at : at + length])
-        is_torn = _is_unreadable(text, at + length, complete) if ends_in_name else False
+        end = at + _scan(text[at:].decode("latin-1"))[1]
     except json.JSONDecodeError as error:
-        is_torn = None if _ran_out(text, at, error) and not complete else True
-    except RecursionError:
-        is_torn = True
-    if is_torn is None:
-        return None
-    if is_torn:
+        if _ran_out(text, at, error) and not complete:
+            return None
         return _decide_broken(text, at, complete)
-    return ScanStep("event", at, at + length, *_read_valid(text[at : at + length]))
-
-
-def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
-    """Whether what follows looks like an event and is none. None: more text is needed."""
-    following = at + len(_between(text[at:]))
-    if text[following : following + 1] != b"{":
-        return False if complete or following < len(text) else None
-    try:
-        _scan(text[following:].decode("latin-1"))[1]
-    except json.JSONDecodeError as error:
-        return None if _ran_out(text, following, error) and not complete else True
     except RecursionError:
-        return False
-    return False
+        return _decide_broken(text, at, complete)
+    return ScanStep("event", at, end, *_read_valid(text[at:end]))
 
 
 def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
