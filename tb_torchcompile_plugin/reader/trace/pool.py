@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import queue
-import struct
 import subprocess
 import sys
 import threading
@@ -27,7 +26,6 @@ from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Pie
 from tb_torchcompile_plugin.reader.trace.segment import Outcome, SegmentReader, Stop, Task, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
 
-_LENGTH = struct.Struct("<Q")
 _EVERY = 0.1  # seconds between progress messages
 
 
@@ -63,19 +61,16 @@ class WorkerProgress:
 
 def send(stream: IO[bytes], message: Any) -> None:
     """Write one message."""
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(data)) + data)
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> Any:
     """Return the next message; None where the other side is gone."""
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
+    try:
+        return pickle.load(stream)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    length = _LENGTH.unpack(header)[0]
-    data = stream.read(length)
-    return pickle.loads(data) if len(data) == length else None
 
 
 class SegmentWorker:
