@@ -83,7 +83,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
         meter = Meter(str(path), source.size, None, None)
         outcome = _Assembly(Task(source, head, meter, chunk, segment), reports, "").run()
         sink = Sink()
-        contents = build(outcome.pieces, sink, meter.check)
+        contents = build(outcome.parts, sink, meter.check)
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
@@ -103,7 +103,7 @@ def _collect(job: Assignment, indices: Iterator[int], reports: Reports) -> None:
             pass
         out.seek(0)
         vocabulary.learn(report.part)
-        reports[index] = report, vocabulary
+        reports[index] = report
         if report.stop.state != "more":
             break
     worker._source.close()

@@ -48,6 +48,35 @@ _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
 
 
 @dataclass
+class Vocabulary:
+    """What the codes of one decoder mean."""
+
+    combos: list[Combo] = field(default_factory=list)
+    texts: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def learn(self, part: "DecodedPart") -> None:
+        """Add what the decoder learnt with this part, which is explained by all of it from then on."""
+        self.combos.extend(part.vocabulary.combos)
+        for name, words in part.vocabulary.texts.items():
+            self.texts.setdefault(name, []).extend(words)
+        part.vocabulary = self
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A column of a part that a worker process left in a file."""
+
+    path: str
+    offset: int
+    count: int
+    dtype: str
+
+    def load(self) -> Array:
+        """Read it."""
+        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
+
+
+@dataclass
 class DecodedPart:
     """The columns of a stretch of the file.
 
@@ -55,7 +84,7 @@ class DecodedPart:
     `KIND_NAMES`) one row per slice of that kind, `row` counting slices of this part;
     `memory.*` and `flow.*` one row per such event. `event` counts events of this part.
     chunks: (start, end, first event) of each run of text that was decoded in one go, in bytes.
-    combos, texts: what the decoder has learnt since its last part, in the order of the codes.
+    vocabulary: what the decoder has learnt since its last part, in the order of the codes.
     """
 
     events: int = 0
@@ -65,8 +94,14 @@ class DecodedPart:
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
     meta: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+
+    def load(self, name: str, dtype: Any) -> Array:
+        """Return a column of the part; an empty one where it has none of that name."""
+        column: Any = self.columns.get(name)
+        if column is None:
+            return np.zeros(0, dtype)
+        return column.load() if isinstance(column, StoredArray) else column
 
 
 class Decoder:
@@ -95,10 +130,10 @@ class Decoder:
         part = self.part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
         part.phases = {phase: part.phases[phase] for phase in self.combos.phases if phase in part.phases}
-        part.combos = list(islice(self.combos, self._taken[""], None))
+        part.vocabulary.combos = list(islice(self.combos, self._taken[""], None))
         self._taken[""] = len(self.combos)
         for name, interner in self._dictionaries.interners.items():
-            part.texts[name] = list(islice(interner, self._taken[name], None))
+            part.vocabulary.texts[name] = list(islice(interner, self._taken[name], None))
             self._taken[name] = len(interner)
         self.part = DecodedPart()
         self._pieces.clear()
@@ -311,49 +346,6 @@ def _with_offsets(text: bytes) -> list[tuple[int, bytes]]:
         end = at + len(raw)
         events.append((at, raw))
     return events
-
-
-@dataclass
-class Vocabulary:
-    """What the codes of one decoder mean."""
-
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def learn(self, part: DecodedPart) -> None:
-        """Add what the decoder learnt with this part; its parts come in their order."""
-        self.combos.extend(part.combos)
-        for name, words in part.texts.items():
-            self.texts.setdefault(name, []).extend(words)
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """A column of a part that a worker process left in a file."""
-
-    path: str
-    offset: int
-    count: int
-    dtype: str
-
-    def load(self) -> Array:
-        """Read it."""
-        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
-
-
-@dataclass
-class Piece:
-    """One part and the vocabulary that explains it. Pieces come in file order."""
-
-    part: DecodedPart
-    vocabulary: Vocabulary
-
-    def load(self, name: str, dtype: Any) -> Array:
-        """Return a column of the part; an empty one where it has none of that name."""
-        column: Any = self.part.columns.get(name)
-        if column is None:
-            return np.zeros(0, dtype)
-        return column.load() if isinstance(column, StoredArray) else column
 
 
 def spool_part(part: DecodedPart, path: str) -> DecodedPart:

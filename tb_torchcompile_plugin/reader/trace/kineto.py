@@ -312,7 +312,7 @@ def ingest(
                         )
                     )
             outcome = read_events(task, count if folder else 1, folder)
-            meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
+            meter.at_end(sum(part.events for part in outcome.parts), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
@@ -358,7 +358,7 @@ def _finish(
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
             return _finish(outcome, size, Path(folder), meter)
     sink = Sink(directory)
-    return build(outcome.pieces, sink, meter.check), sink.columns
+    return build(outcome.parts, sink, meter.check), sink.columns
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Vocabulary, spool_part
 from tb_torchcompile_plugin.reader.trace.segment import Outcome, SegmentReader, Stop, Task, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
 
@@ -180,7 +180,7 @@ class _Process:
                     pipe.close()
 
 
-Reports = dict[int, tuple[SegmentReport, Vocabulary]]  # by the number of the segment
+Reports = dict[int, SegmentReport]  # by the number of the segment
 
 
 def read_events(task: Task, workers: int, folder: str) -> Outcome:
@@ -231,7 +231,7 @@ def _collect(task: Task, inbox: queue.Queue[Any], talking: int) -> Reports:
             task.meter.at(max(consumed) if packed else sum(consumed), events)
         else:
             process.vocabulary.learn(message.part)
-            reports[message.index] = message, process.vocabulary
+            reports[message.index] = message
     return reports
 
 
@@ -242,35 +242,35 @@ class _Assembly:
         self._task, self._reports, self._spool = task, reports, spool
         self._decoder, self._vocabulary = Decoder(), Vocabulary()
         self._reader = SegmentReader(task.source, self._decoder, task.chunk_bytes)
-        self._pieces: list[Piece] = []
+        self._parts: list[DecodedPart] = []
 
     def run(self) -> Outcome:
         limit = self._task.head.start
         stop = Stop("more", limit)
         for index in itertools.count():
             limit += self._task.segment
-            report, vocabulary = self._reports.get(index, (None, None))
-            if report is not None and vocabulary is not None and report.start == stop.offset:
-                self._pieces.append(Piece(report.part, vocabulary))
+            report = self._reports.get(index)
+            if report is not None and report.start == stop.offset:
+                self._parts.append(report.part)
                 stop = report.stop
             elif stop.offset < limit:
                 stop = self._read_again(stop.offset, limit)
             if stop.state != "more":
                 break
-        return Outcome(self._pieces, stop)
+        return Outcome(self._parts, stop)
 
     def _read_again(self, offset: int, limit: int) -> Stop:
         stop = self._reader.run(offset, limit, self._tick)
         part = self._decoder.take()
         self._vocabulary.learn(part)
-        self._pieces.append(Piece(part, self._vocabulary))
+        self._parts.append(part)
         if self._spool:
             with contextlib.suppress(OSError):  # what cannot be moved stays in memory
                 spool_part(part, self._spool)
         return stop
 
     def _tick(self, offset: int) -> None:
-        before = sum(piece.part.events for piece in self._pieces)
+        before = sum(part.events for part in self._parts)
         self._task.meter.at(self._task.source.consumed(offset), before + self._decoder.part.events)
 
 

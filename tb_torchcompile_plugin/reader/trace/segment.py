@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
-from tb_torchcompile_plugin.reader.trace.decode import Decoder, Piece
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder
 from tb_torchcompile_plugin.reader.trace.events import (
     ExactEvent,
     event_from_object,
@@ -303,7 +303,7 @@ Cancel = Callable[[], bool]  # asked now and then; true ends the reading with `C
 class Outcome:
     """What came of the event array."""
 
-    pieces: list[Piece]  # in file order
+    parts: list[DecodedPart]  # in file order
     stop: Stop  # where it stopped
 
 
