@@ -17,14 +17,7 @@ from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.decode import Vocabulary
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
-from tb_torchcompile_plugin.reader.trace.pool import (
-    Assignment,
-    Reports,
-    SegmentReport,
-    SegmentWorker,
-    _Assembly,
-    receive,
-)
+from tb_torchcompile_plugin.reader.trace.pool import Reports, SegmentReport, SegmentWorker, assembled, receive
 from tb_torchcompile_plugin.reader.trace.segment import Meter, Task
 from tb_torchcompile_plugin.reader.trace.source import find_head, open_source, read_surroundings
 from tb_torchcompile_plugin.reader.trace.table import Sink, build
@@ -75,13 +68,13 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     """Read as the pool does, with its workers called one after the other in this process."""
     source = open_source(str(path))
     head = find_head(source)
+    task = Task(str(path), source.size, head.start, chunk, segment)
     reports: Reports = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
-            job = Assignment(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
-            _collect(job, itertools.count(number, workers), reports)
+            _collect(task, f"{folder}/{number}", itertools.count(number, workers), reports)
         meter = Meter(str(path), source.size, None, None)
-        outcome = _Assembly(Task(source, head, meter, chunk, segment), reports, "").run()
+        outcome = assembled(task, source, meter, reports, "")
         sink = Sink()
         contents = build(outcome.parts, sink, meter.check)
     source.close()
@@ -93,9 +86,9 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     return Trace(path=str(path), **parts, **vars(contents))
 
 
-def _collect(job: Assignment, indices: Iterator[int], reports: Reports) -> None:
+def _collect(task: Task, spool: str, indices: Iterator[int], reports: Reports) -> None:
     out, vocabulary = io.BytesIO(), Vocabulary()
-    worker = SegmentWorker(job, out)
+    worker = SegmentWorker(task, spool, out)
     for index in indices:
         worker.read(index)
         out.seek(0)

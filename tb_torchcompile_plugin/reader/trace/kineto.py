@@ -300,7 +300,7 @@ def ingest(
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
         segment = max(SEGMENT_BYTES, min(source.size // _SEGMENTS, _LARGEST_SEGMENT))
-        task = Task(source, head, meter, chunk_bytes, segment)
+        task = Task(path, source.size, head.start, chunk_bytes, segment)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
             folder = ""  # for the parts of a large trace; "" where they are few or there is no room
@@ -311,7 +311,7 @@ def ingest(
                             prefix="tb_torchcompile_", dir=directory, ignore_cleanup_errors=True
                         )
                     )
-            outcome = read_events(task, count if folder else 1, folder)
+            outcome = read_events(task, source, meter, count if folder else 1, folder)
             meter.at_end(sum(part.events for part in outcome.parts), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):

@@ -17,28 +17,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.segment import Outcome, SegmentReader, Stop, Task, without_gc
-from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
+from tb_torchcompile_plugin.reader.trace.segment import Meter, Outcome, SegmentReader, Stop, Task, without_gc
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
 _EVERY = 0.1  # seconds between progress messages
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a worker needs to know once. start: offset of the first event's array; segment: bytes of one segment."""
-
-    path: str
-    size: int
-    start: int
-    segment: int
-    chunk_bytes: int
-    spool: str
 
 
 @dataclass
@@ -76,25 +64,26 @@ def receive(stream: IO[bytes]) -> Any:
 class SegmentWorker:
     """Reads the segments that it is asked for, in their order."""
 
-    def __init__(self, job: Assignment, out: IO[bytes]) -> None:
-        self._job, self._out = job, out
-        self._source = open_source(job.path, job.size)
+    def __init__(self, task: Task, spool: str, out: IO[bytes]) -> None:
+        """spool: the file for the columns of its parts."""
+        self._task, self._spool, self._out = task, spool, out
+        self._source = open_source(task.path, task.size)
         self._decoder = Decoder()
-        self._reader = SegmentReader(self._source, self._decoder, job.chunk_bytes)
+        self._reader = SegmentReader(self._source, self._decoder, task.chunk_bytes)
         self._consumed = self._events = 0
         self._last = time.monotonic()
 
     def read(self, index: int) -> None:
         """Read and report one segment."""
-        begin = self._job.start + index * self._job.segment
+        begin = self._task.start + index * self._task.segment
         start = begin if index == 0 else self._reader.find_start(begin)
         stop = Stop("eof", begin)
         if start is not None:
             self._origin = self._source.consumed(start)
-            stop = self._reader.run(start, begin + self._job.segment, self._tick)
+            stop = self._reader.run(start, begin + self._task.segment, self._tick)
             self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
             self._events += self._decoder.part.events
-        part = spool_part(self._decoder.take(), self._job.spool)
+        part = spool_part(self._decoder.take(), self._spool)
         send(self._out, SegmentReport(index, start, stop, part))
 
     def _tick(self, offset: int) -> None:
@@ -113,7 +102,8 @@ def main() -> None:
     """
     commands, out = sys.stdin.buffer, sys.stdout.buffer
     gc.disable()
-    worker = SegmentWorker(receive(commands), out)
+    task, spool = receive(commands)
+    worker = SegmentWorker(task, spool, out)
     while (index := receive(commands)) is not None:
         worker.read(index)
 
@@ -139,7 +129,9 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 class _Process:
     """One worker process, and the thread that talks to it."""
 
-    def __init__(self, number: int, job: Assignment, inbox: queue.Queue[Any], indices: Iterator[int]) -> None:
+    def __init__(
+        self, number: int, task: Task, folder: str, inbox: queue.Queue[Any], indices: Iterator[int]
+    ) -> None:
         self.number, self._inbox, self._indices = number, inbox, indices
         self.vocabulary = Vocabulary()
         self._popen = subprocess.Popen(
@@ -150,15 +142,17 @@ class _Process:
             env=_lean(),
             start_new_session=True,  # Ctrl-C is for this process, which ends the worker
         )
-        self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._talk, args=(task, os.path.join(folder, f"spool-{number}")), daemon=True
+        )
         self._thread.start()
 
-    def _talk(self, job: Assignment) -> None:
+    def _talk(self, task: Task, spool: str) -> None:
         commands, reports = self._popen.stdin, self._popen.stdout
         assert commands is not None and reports is not None
         with contextlib.suppress(OSError, ValueError, EOFError):
             commands.write(json.dumps([*sys.path, _PACKAGES]).encode() + b"\n")
-            send(commands, job)
+            send(commands, (task, spool))
             for index in self._indices:
                 send(commands, index)
                 while isinstance(message := receive(reports), WorkerProgress):
@@ -183,40 +177,44 @@ class _Process:
 Reports = dict[int, SegmentReport]  # by the number of the segment
 
 
-def read_events(task: Task, workers: int, folder: str) -> Outcome:
+def read_events(task: Task, source: Source, meter: Meter, workers: int, folder: str) -> Outcome:
     """Read the event array, in this process if `workers` is 1. The columns of its parts are in `folder`, if named.
 
     Raises Cancelled. Leaves no process behind.
     """
-    reports = _reports(task, workers, folder) if workers > 1 else {}
+    reports: Reports = {}
+    if workers > 1:
+        reports = _reports(task, meter, workers, folder, packed=isinstance(source, GzipSource))
     with without_gc():
-        return _Assembly(task, reports, os.path.join(folder, "spool") if folder else "").run()
+        return assembled(task, source, meter, reports, os.path.join(folder, "spool") if folder else "")
 
 
-def _reports(task: Task, workers: int, folder: str) -> Reports:
-    """Return what processes read of the file."""
+def _reports(task: Task, meter: Meter, workers: int, folder: str, *, packed: bool) -> Reports:
+    """Return what processes read of the file. packed: each of them inflates all of it."""
     inbox: queue.Queue[Any] = queue.Queue()
     indices = itertools.count()  # shared by the threads that talk to the processes
     processes: list[_Process] = []
     try:
         for number in range(workers):
-            spool = os.path.join(folder, f"spool-{number}")
-            source = task.source
-            job = Assignment(source.path, source.size, task.head.start, task.segment, task.chunk_bytes, spool)
             with contextlib.suppress(OSError):  # what no process reads is read by this one
-                processes.append(_Process(number, job, inbox, indices))
-        return _collect(task, inbox, len(processes))
+                processes.append(_Process(number, task, folder, inbox, indices))
+        return _collect(meter, inbox, len(processes), max if packed else sum)
     finally:
         for process in processes:
             process.close()
 
 
-def _collect(task: Task, inbox: queue.Queue[Any], talking: int) -> Reports:
-    """Return what the processes report, when none of them is talking any more."""
+def _collect(
+    meter: Meter, inbox: queue.Queue[Any], talking: int, together: Callable[[list[int]], int]
+) -> Reports:
+    """Return what the processes report, when none of them is talking any more.
+
+    together: how far all are, by how far each is.
+    """
     reports: Reports = {}
     moved: dict[int, WorkerProgress] = {}
     while talking:
-        task.meter.check()
+        meter.check()
         try:
             process, message = inbox.get(timeout=_PATIENCE)
         except queue.Empty:
@@ -225,53 +223,41 @@ def _collect(task: Task, inbox: queue.Queue[Any], talking: int) -> Reports:
             talking -= 1
         elif isinstance(message, WorkerProgress):
             moved[process.number] = message
-            consumed = [worker.consumed for worker in moved.values()]
             events = sum(worker.events for worker in moved.values())
-            packed = isinstance(task.source, GzipSource)  # each process inflates all of it
-            task.meter.at(max(consumed) if packed else sum(consumed), events)
+            meter.at(together([worker.consumed for worker in moved.values()]), events)
         else:
             process.vocabulary.learn(message.part)
             reports[message.index] = message
     return reports
 
 
-class _Assembly:
-    """Puts reports in order and reads what is missing or does not fit. spool: a file for the parts of that, or ""."""
+def assembled(task: Task, source: Source, meter: Meter, reports: Reports, spool: str) -> Outcome:
+    """Put reports in order, and read what is missing or does not fit. spool: a file for the columns of that, or ""."""
+    decoder, vocabulary = Decoder(), Vocabulary()
+    reader = SegmentReader(source, decoder, task.chunk_bytes)
+    parts: list[DecodedPart] = []
 
-    def __init__(self, task: Task, reports: Reports, spool: str) -> None:
-        self._task, self._reports, self._spool = task, reports, spool
-        self._decoder, self._vocabulary = Decoder(), Vocabulary()
-        self._reader = SegmentReader(task.source, self._decoder, task.chunk_bytes)
-        self._parts: list[DecodedPart] = []
+    def tick(offset: int) -> None:
+        meter.at(source.consumed(offset), sum(part.events for part in parts) + decoder.part.events)
 
-    def run(self) -> Outcome:
-        limit = self._task.head.start
-        stop = Stop("more", limit)
-        for index in itertools.count():
-            limit += self._task.segment
-            report = self._reports.get(index)
-            if report is not None and report.start == stop.offset:
-                self._parts.append(report.part)
-                stop = report.stop
-            elif stop.offset < limit:
-                stop = self._read_again(stop.offset, limit)
-            if stop.state != "more":
-                break
-        return Outcome(self._parts, stop)
-
-    def _read_again(self, offset: int, limit: int) -> Stop:
-        stop = self._reader.run(offset, limit, self._tick)
-        part = self._decoder.take()
-        self._vocabulary.learn(part)
-        self._parts.append(part)
-        if self._spool:
-            with contextlib.suppress(OSError):  # what cannot be moved stays in memory
-                spool_part(part, self._spool)
-        return stop
-
-    def _tick(self, offset: int) -> None:
-        before = sum(part.events for part in self._parts)
-        self._task.meter.at(self._task.source.consumed(offset), before + self._decoder.part.events)
+    limit, stop = task.start, Stop("more", task.start)
+    for index in itertools.count():
+        limit += task.segment
+        report = reports.get(index)
+        if report is not None and report.start == stop.offset:
+            parts.append(report.part)
+            stop = report.stop
+        elif stop.offset < limit:
+            stop = reader.run(stop.offset, limit, tick)
+            part = decoder.take()
+            vocabulary.learn(part)
+            parts.append(part)
+            if spool:
+                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                    spool_part(part, spool)
+        if stop.state != "more":
+            break
+    return Outcome(parts, stop)
 
 
 def _lean() -> dict[str, str]:

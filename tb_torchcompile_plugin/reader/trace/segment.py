@@ -5,7 +5,7 @@ is structural. Only its depth may be wrong, and then the chunk does not decode. 
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
 
-The `Meter` of a `Task` reports how far reading is, and lets the caller end it.
+A `Meter` reports how far reading is, and lets the caller end it.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.reader.trace.events import (
     load_object,
     repair_object,
 )
-from tb_torchcompile_plugin.reader.trace.source import Head, Source
+from tb_torchcompile_plugin.reader.trace.source import Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
 _SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
@@ -343,9 +343,9 @@ class Meter:
 class Task(NamedTuple):
     """What is read, and how: `segment` bytes after another, decoded `chunk_bytes` at a time."""
 
-    source: Source
-    head: Head
-    meter: Meter
+    path: str
+    size: int  # of which so much is read
+    start: int  # the offset of the first event's array
     chunk_bytes: int
     segment: int
 

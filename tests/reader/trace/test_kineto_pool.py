@@ -120,7 +120,7 @@ def test_workers_find_the_package_where_no_path_leads_to_it(
     elsewhere = [path for path in sys.path if path and Path(path).resolve() != home]
     expected = read_trace(str(large), workers=1)
     monkeypatch.setattr(sys, "path", elsewhere)
-    monkeypatch.setattr(kineto_pool._Assembly, "_read_again", lambda *_: pytest.fail("read in this process"))
+    monkeypatch.setattr(kineto_pool.SegmentReader, "run", lambda *_: pytest.fail("read in this process"))
     assert_same(read_trace(str(large), workers=2), expected)
 
 
