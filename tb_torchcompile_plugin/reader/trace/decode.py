@@ -6,7 +6,7 @@ JSON decoder; what comes of it is the same.
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import compress, islice
@@ -28,10 +28,8 @@ from tb_torchcompile_plugin.reader.trace.events import (
     Array,
     Combo,
     Dictionaries,
-    Event,
     ExactEvent,
     combo_of,
-    decode_common_events,
     decode_events,
     decode_exact_events,
     event_from_text,
@@ -112,8 +110,6 @@ class Decoder:
         self.combos = self._dictionaries.combos
         self._layout = Layout(self._dictionaries)
         self._exact = False  # whether time stamps are too long for a float
-        self._decode: Callable[[bytes], Sequence[Event]]
-        self._decode = decode_common_events  # as long as all phases and categories are common ones
         self.part = DecodedPart()  # the current one, whose columns are still in pieces
         self._pieces: defaultdict[str, list[Array]] = defaultdict(list)
         # how many combos ("") and texts of each name are in parts; each interner begins with the empty text
@@ -169,11 +165,7 @@ class Decoder:
 
     def _feed_json(self, text: bytes) -> None:
         if not self._exact:
-            try:
-                events = self._decode(text)
-            except msgspec.ValidationError:
-                events = decode_events(text)
-                self._decode = decode_events
+            events = decode_events(text)
             stamps = numbers(events, "ts", np.float64, real)
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
                 self._add(self._batch(events, _to_ns(stamps)))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import islice, pairwise
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -121,7 +121,6 @@ class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[mis
 
 
 NO_ARGS = Args()
-_Phase = Literal["X", "s", "f", "i", "M"]
 
 
 class Event(msgspec.Struct, gc=False):
@@ -138,16 +137,6 @@ class Event(msgspec.Struct, gc=False):
     id: Any = None
 
 
-class CommonEvent(Event, gc=False):
-    """The same for the phases and categories that nearly all files have; others fail to decode.
-
-    msgspec reuses their strings, already hashed, and does not create them again.
-    """
-
-    ph: _Phase | Literal[""] = ""
-    cat: slices.Cat | None = None
-
-
 class ExactEvent(Event, gc=False):
     """The same with `ts` as text, for files whose time stamps a float cannot hold to the ns (epoch µs)."""
 
@@ -157,7 +146,6 @@ class ExactEvent(Event, gc=False):
 _END_NS = 2**62  # in the year 2116
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
-decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
 _decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
