@@ -28,10 +28,9 @@ from tb_torchcompile_plugin.reader.trace.events import (
     Array,
     Combo,
     Dictionaries,
-    ExactEvent,
+    Event,
     combo_of,
     decode_events,
-    decode_exact_events,
     event_from_text,
     exact_ns,
     numbers,
@@ -109,7 +108,6 @@ class Decoder:
         self._dictionaries = Dictionaries()
         self.combos = self._dictionaries.combos
         self._layout = Layout(self._dictionaries)
-        self._exact = False  # whether time stamps are too long for a float
         self.part = DecodedPart()  # the current one, whose columns are still in pieces
         self._pieces: defaultdict[str, list[Array]] = defaultdict(list)
         # how many combos ("") and texts of each name are in parts; each interner begins with the empty text
@@ -143,7 +141,7 @@ class Decoder:
         parsed = self._layout.read(text, end)
         batch = self._with_odd(*parsed) if parsed is not None else None
         if batch is None:
-            self._feed_json(b"[" + text[:end] + b"]")
+            self.feed(decode_events(b"[" + text[:end] + b"]"))
         else:
             self._add(batch)
 
@@ -163,34 +161,24 @@ class Decoder:
         batch.meta = odd.meta
         return batch
 
-    def _feed_json(self, text: bytes) -> None:
-        if not self._exact:
-            events = decode_events(text)
-            stamps = numbers(events, "ts", np.float64, real)
-            if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                self._add(self._batch(events, _to_ns(stamps)))
-                return
-            self._exact = True
-        self.feed_exact(decode_exact_events(text))
-
-    def feed_exact(self, events: Sequence[ExactEvent]) -> None:
-        """Add events whose time stamps are text."""
+    def feed(self, events: Sequence[Event]) -> None:
+        """Add events."""
         self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> Batch:
-        """Return the codes of events. stamps: their times in ns, and where there are none; by default as written."""
+    def _batch(self, events: Sequence[Event]) -> Batch:
         count = len(events)
-        if stamps is None:
-            exact = [exact_ns(bytes(event.ts)) for event in events]
-            missing = np.array([stamp is None for stamp in exact], bool)
-            stamps = np.array([stamp or 0 for stamp in exact], np.int64), missing
+        exact = [exact_ns(bytes(event.ts)) for event in events]
+        stamps = np.array([stamp or 0 for stamp in exact], np.int64)
+        no_stamp = np.array([stamp is None for stamp in exact], bool)
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        batch = Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
+        batch = Batch(codes, stamps, no_stamp, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
         us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
-        batch.dur[slices] = _to_ns(np.where(is_bad, 0.0, us) if is_bad.any() else us)[0]
+        us = np.where(is_bad, 0.0, us)
+        base = np.floor(us)  # as in `float_us_to_ns`
+        batch.dur[slices] = base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64)
         batch.no_dur[slices] = is_bad
         for kind, fields in ARGS_FIELDS.items():
             mask = kinds == kind
@@ -259,14 +247,6 @@ class Decoder:
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:
     return list(events) if mask.all() else list(compress(events, mask.tolist()))
-
-
-def _to_ns(us: Array) -> tuple[Array, Array]:
-    """Convert µs to exact integer ns (see `float_us_to_ns`); return them, and where there was no number."""
-    missing = np.isnan(us)
-    us = np.where(missing, 0.0, us) if missing.any() else us
-    base = np.floor(us)
-    return base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64), missing
 
 
 _CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many

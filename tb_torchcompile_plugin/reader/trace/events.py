@@ -124,31 +124,24 @@ NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. `ts` and `dur` are in µs; nan or None where they are missing."""
+    """One event. `ts` and `dur` are in µs, `ts` as text: a float cannot hold epoch time to the ns."""
 
     ph: str = ""
     cat: str | None = None
     name: Any = None
     pid: Any = None
     tid: Any = None
-    ts: float | None = math.nan
+    ts: Raw = _NO_TEXT
     dur: float | None = math.nan
     args: Args = NO_ARGS
     id: Any = None
-
-
-class ExactEvent(Event, gc=False):
-    """The same with `ts` as text, for files whose time stamps a float cannot hold to the ns (epoch µs)."""
-
-    ts: Raw = _NO_TEXT  # type: ignore[assignment]
 
 
 _END_NS = 2**62  # in the year 2116
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
 decode_events = msgspec.json.Decoder(list[Event]).decode
-decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
-_decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
+decode_event = msgspec.json.Decoder(Event).decode
 
 
 def float_us_to_ns(value: float) -> int:
@@ -175,17 +168,17 @@ def exact_ns(text: bytes) -> int | None:
     return nanoseconds if abs(nanoseconds) < _END_NS else None
 
 
-def event_from_text(text: bytes) -> ExactEvent:
+def event_from_text(text: bytes) -> Event:
     """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
-    event = _decode_exact_event(text)
+    event = decode_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 
 
-def event_from_object(fields: dict[str, Any]) -> ExactEvent:
+def event_from_object(fields: dict[str, Any]) -> Event:
     """Return the event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
     args, ts = fields.get("args"), fields.get("ts")
-    return ExactEvent(
+    return Event(
         ph=_text(fields.get("ph")) or "",
         cat=_text(fields.get("cat")),
         name=_hashable(fields.get("name")),

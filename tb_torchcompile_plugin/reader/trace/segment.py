@@ -22,7 +22,7 @@ import msgspec
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder
 from tb_torchcompile_plugin.reader.trace.events import (
-    ExactEvent,
+    Event,
     event_from_object,
     event_from_text,
     load_object,
@@ -60,7 +60,7 @@ class ScanStep(NamedTuple):
     kind: str
     start: int
     next: int
-    event: ExactEvent | None = None
+    event: Event | None = None
     problem: str = ""
 
 
@@ -126,7 +126,7 @@ class SegmentReader:
         return True
 
     def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
-        events: list[ExactEvent] = []
+        events: list[Event] = []
         state = "going"
         while state == "going" and position < until:
             step = self._step(position)
@@ -142,7 +142,7 @@ class SegmentReader:
                 state = "more"
             position = step.next
             tick(position)
-        self._decoder.feed_exact(events)
+        self._decoder.feed(events)
         if state == "more":
             position += len(_between(self._source.read(position, _WINDOWS[0])))
         return Stop(state, position)
@@ -234,7 +234,7 @@ def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     return ScanStep("event", at, end, *_read_valid(text[at:end]))
 
 
-def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+def _read_valid(raw: bytes) -> tuple[Event | None, str]:
     """Return the event in the text of one object, and what is wrong with it, "" for nothing."""
     try:
         return event_from_text(raw), ""

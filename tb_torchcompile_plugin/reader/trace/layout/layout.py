@@ -32,7 +32,6 @@ from tb_torchcompile_plugin.reader.trace.layout.numbers import (
 )
 
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
-_decode_event = msgspec.json.Decoder(events.Event).decode
 
 
 class EventPrefixes(dict[bytes, int]):
@@ -65,7 +64,7 @@ class EventPrefixes(dict[bytes, int]):
         self[head] = -1
         if not any(text in head for text in self._but_not):
             with suppress(msgspec.DecodeError, TypeError, ValueError, RecursionError):
-                event = _decode_event(b"{" + self._opening + head + b"}")
+                event = events.decode_event(b"{" + self._opening + head + b"}")
                 self[head] = self._combos[events.combo_of(event)]
         return self[head]
 
