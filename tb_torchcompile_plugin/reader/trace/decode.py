@@ -177,7 +177,7 @@ class Decoder:
         us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
         us = np.where(is_bad, 0.0, us)
-        base = np.floor(us)  # as in `float_us_to_ns`
+        base = np.floor(us)  # first, so that the fraction keeps three decimals
         batch.dur[slices] = base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64)
         batch.no_dur[slices] = is_bad
         for kind, fields in ARGS_FIELDS.items():

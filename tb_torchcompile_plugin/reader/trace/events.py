@@ -144,27 +144,21 @@ decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_event = msgspec.json.Decoder(Event).decode
 
 
-def float_us_to_ns(value: float) -> int:
-    """Convert µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps three decimals."""
-    base = math.floor(value)
-    return base * 1000 + round((value - base) * 1000)
-
-
 def exact_ns(text: bytes) -> int | None:
     """Return a time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
-    if text[-4:-3] == b"." and text[-3:].isdigit():
+    integer, _, fraction = text.partition(b".")
+    if integer and len(fraction) <= 3 and (fraction.isdigit() or not fraction):
         try:
-            nanoseconds = int(text[:-4] + text[-3:])
+            nanoseconds = int(integer + fraction.ljust(3, b"0"))
         except ValueError:
             pass
         else:
             return nanoseconds if abs(nanoseconds) < _END_NS else None
-    value = finite(text.decode("ascii", "replace").strip('"'))
+    number = text.decode("ascii", "replace").strip('"')
+    value = finite(number)
     if value is None or abs(value) >= _END_NS:
         return None
-    if abs(value) < EXACT_FROM:
-        return float_us_to_ns(value)
-    nanoseconds = int((Decimal(text.decode().strip('"')) * 1000).to_integral_value())
+    nanoseconds = int((Decimal(number) * 1000).to_integral_value())
     return nanoseconds if abs(nanoseconds) < _END_NS else None
 
 
