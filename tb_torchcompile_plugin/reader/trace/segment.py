@@ -245,9 +245,8 @@ def _read_valid(raw: bytes) -> tuple[Event | None, str]:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        if isinstance(
-            name := fields.get("name"), str
-        ):  # control characters next to invalid bytes are damage, too
+        # control characters next to invalid bytes are damage, too
+        if isinstance(name := fields.get("name"), str):
             fields["name"] = _CONTROL.sub("\ufffd", name)
         return event_from_object(fields), BAD_UTF8
     return event_from_object(fields), ""
