@@ -1,12 +1,12 @@
 """What the trace reader's tests share: comparing traces, and reading in stretches as worker processes do."""
 
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,15 +15,9 @@ from kineto_reference import FIELDS, Row
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.decode import Vocabulary
-from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
-from tb_torchcompile_plugin.reader.trace.pool import (
-    Assignment,
-    SegmentReport,
-    SegmentWorker,
-    _Assembly,
-    receive,
-)
+from tb_torchcompile_plugin.reader.trace.pool import Reports, SegmentReport, SegmentWorker, assembled, receive
 from tb_torchcompile_plugin.reader.trace.segment import Meter, Task
 from tb_torchcompile_plugin.reader.trace.source import find_head, open_source, read_surroundings
 from tb_torchcompile_plugin.reader.trace.table import Sink, build
@@ -74,31 +68,35 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     """Read as the pool does, with its workers called one after the other in this process."""
     source = open_source(str(path))
     head = find_head(source)
-    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    task = Task(str(path), source.size, head.start, chunk, segment)
+    reports: Reports = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
-            job = Assignment(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
-            _collect(job, number, workers, reports)
+            _collect(task, f"{folder}/{number}", itertools.count(number, workers), reports)
         meter = Meter(str(path), source.size, None, None)
-        outcome = _Assembly(Task(source, head, meter, chunk, segment), reports).run()
+        outcome = assembled(task, source, meter, reports, "")
         sink = Sink()
-        contents = build(outcome.pieces, sink, meter.check)
+        contents = build(outcome.parts, sink, meter.check)
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
-    around = read_surroundings(head, outcome.stop.tail)
-    notices = kineto_ingest._notices(str(path), outcome, contents, around)
-    return make_trace(str(path), sink.columns, contents, around.metadata, notices)
+    metadata, problem = read_surroundings(head, outcome.stop.tail)
+    notices = kineto_ingest._notices(str(path), outcome, contents, problem)
+    parts = {"columns": sink.columns, "metadata": metadata, "notices": notices}
+    return Trace(path=str(path), **parts, **vars(contents))
 
 
-def _collect(job: Assignment, number: int, step: int, reports: dict[int, Any]) -> None:
-    out = io.BytesIO()
-    worker = SegmentWorker(job, out)
-    worker.read_stripes(number, step)
-    worker.close()
-    out.seek(0)
-    vocabulary = Vocabulary()
-    while (message := receive(out)) is not None:
-        if isinstance(message, SegmentReport):
-            vocabulary.learn_words(message.combos, message.texts)
-            reports[message.index] = message, vocabulary
+def _collect(task: Task, spool: str, indices: Iterator[int], reports: Reports) -> None:
+    out, vocabulary = io.BytesIO(), Vocabulary()
+    worker = SegmentWorker(task, spool, out)
+    for index in indices:
+        worker.read(index)
+        out.seek(0)
+        while not isinstance(report := receive(out), SegmentReport):
+            pass
+        out.seek(0)
+        vocabulary.learn(report.part)
+        reports[index] = report
+        if report.stop.state != "more":
+            break
+    worker._source.close()

@@ -42,16 +42,16 @@ _RECORD_ALL = (
 )
 
 
-class CoverageRow(msgspec.Struct, frozen=True):
+class CoverageRow(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of records that are missing, wrong or not read."""
 
     kind: CoverageKind
     level: Level
-    steps: list[str]  # that it concerns; [] where there are no steps, or none of them
+    steps: list[str] = []  # that it concerns; [] where there are no steps, or none of them
     count: int  # how many are missing
     of: int  # of how many
     sentence: str
-    fix: str  # "" where nothing can be done about it
+    fix: str = ""  # "" where nothing can be done about it
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -180,12 +180,10 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
         yield CoverageRow(
             kind="device_activity",
             level="insufficient" if on_device and not len(profile.of(gpu_work).index) else "partial",
-            steps=[],
             count=len(rows),
             of=len(trace),
             sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
             f"{'what that device did' if on_device else 'what they record'} is unknown.",
-            fix="",
         )
 
 
@@ -198,7 +196,6 @@ def _processes(profile: Profile) -> Iterator[CoverageRow]:
         yield CoverageRow(
             kind="processes",
             level="partial",
-            steps=[],
             count=len(pids),
             of=len(pids),
             sentence=f"Operators of {len(pids)} processes are in one file, and shown as one worker.",
@@ -222,7 +219,6 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
         yield CoverageRow(
             kind="launch_records",
             level="insufficient" if is_without_host else "partial",
-            steps=[],
             count=count,
             of=len(launch),
             sentence=f"{count:,} of {len(launch):,} GPU records have no launch: what launched them is unknown.",
@@ -256,7 +252,6 @@ def _truncation(profile: Profile) -> Iterator[CoverageRow]:
         yield CoverageRow(
             kind="truncation" if is_cut else "events",
             level="partial",
-            steps=[],
             count=len(lost),
             of=trace.events,
             sentence=f"{lost[0].problem[0].upper()}{lost[0].problem[1:]}.",

@@ -63,11 +63,6 @@ def exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, npt.NDArray[np.bool
     return begins, begins < ends
 
 
-def without(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return for each window [start, end) how much of it `intervals` leave (ns)."""
-    return (ends - starts) - covered_ns(intervals, starts, ends)
-
-
 def within(intervals: Intervals, times: Int64s) -> Int64s:
     """Return for each of `times` the index of the interval that holds it, -1 for none."""
     index = np.searchsorted(intervals.starts, times, side="right") - 1

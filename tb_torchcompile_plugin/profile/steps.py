@@ -179,9 +179,8 @@ def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
 class LaunchRecords(NamedTuple):
     """The calls that launch kernels or CUDA graphs."""
 
-    calls: (
-        Int64s  # their rows, without those that a CUDA graph captures: these run when the graph is launched
-    )
+    # Their rows, without those that a CUDA graph captures: these run when the graph is launched.
+    calls: Int64s
     lost: Int64s  # of these the rows whose GPU work has no record
 
 
@@ -408,9 +407,8 @@ def _unprofiled(profile: Profile) -> _Unprofiled:
     if noted.mean() < least:  # without those that ended before the queue was full, if most are left
         full = noted[noted >= least]
         answer = _Unprofiled(full, steady.device) if 2 * len(full) > len(noted) else work
-    if (
-        answer.lengths.mean() <= GPU_BOUND_RATIO**2 * least
-    ):  # the GPU works all the time: profiling slows only the host
+    # The GPU works all the time: profiling slows only the host.
+    if answer.lengths.mean() <= GPU_BOUND_RATIO**2 * least:
         answer = answer._replace(device=work.device)
     return answer if answer.lengths.mean() < steady.step_ns else none
 

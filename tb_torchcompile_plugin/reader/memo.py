@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 Value = TypeVar("Value")
 Owner = TypeVar("Owner", bound="Memoized")
@@ -144,19 +144,13 @@ class cached_once(Generic[Value]):
     """A property that is computed when first asked for, and then kept."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
-        self._compute = compute
+        self._method = kept(compute)
         self._name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    @overload
-    def __get__(self, instance: None, owner: object = None) -> cached_once[Value]: ...
-
-    @overload
-    def __get__(self, instance: object, owner: object = None) -> Value: ...
-
-    def __get__(self, instance: object, owner: object = None) -> cached_once[Value] | Value:
+    def __get__(self, instance: object, owner: object = None) -> Value:
         if instance is None:
-            return self
-        value = answers_of(instance).get(self._name, partial(self._compute, instance))
+            return self  # type: ignore[return-value]  # to look at, not to compute with
+        value = self._method(instance)
         vars(instance)[self._name] = value  # the next access does not come here
         return value

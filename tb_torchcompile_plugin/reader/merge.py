@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.logdir.filesystem import read_range
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.cache import copies
-from tb_torchcompile_plugin.reader.memo import Memo, Value
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import LogIdentity, log_identity
 from tb_torchcompile_plugin.torch_names.caches import is_package
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, RUNTIME_CATS
@@ -56,14 +55,7 @@ def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> Compil
         nearest = _nearest(row, logged) if is_package(row.key.compile_id) else None
         if nearest is not None:
             names[row.key.compile_id] = nearest.key.compile_id
-    if all(ours == theirs for ours, theirs in names.items()):
-        return summary
-    copy = CompileSummary()
-    copy.CopyFrom(summary)
-    for name in ("compilations", *_ROWS, "spans", *_TEXTS, "compiled_kernels"):
-        for row in getattr(copy, name):
-            row.key.compile_id = names.get(row.key.compile_id, row.key.compile_id)
-    return copy
+    return _rekeyed(summary, lambda row: (row.key.epoch, names.get(row.key.compile_id, row.key.compile_id)))
 
 
 def _nearest(row: Compilation, others: Iterable[Compilation]) -> Compilation | None:
@@ -152,7 +144,7 @@ def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSumma
     """
     pairs = _pairs(summary, log)
     late = max([0, *(ours[0] - theirs for ours, theirs in pairs.items())])  # epochs that the log did not see
-    log = _renumbered(log, lambda row: row.key.epoch + late)
+    log = _rekeyed(log, lambda row: (row.key.epoch + late, row.key.compile_id))
     steps = {ours: theirs + late - ours[0] for ours, theirs in pairs.items()}
     overall = _most_common(steps.values())
     by_epoch = {
@@ -160,11 +152,11 @@ def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSumma
         for epoch in {epoch for epoch, _ in steps}
     }
 
-    def epoch(row: _Row) -> int:
+    def aligned(row: _Row) -> Key:
         step = steps.get(_id(row), by_epoch.get(row.key.epoch, overall))
-        return max(0, int(row.key.epoch) + step)
+        return max(0, int(row.key.epoch) + step), row.key.compile_id
 
-    return _renumbered(summary, epoch), log
+    return _rekeyed(summary, aligned), log
 
 
 def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
@@ -183,16 +175,16 @@ def _most_common(steps: Iterable[int]) -> int:
     return next((step for step, _ in Counter(steps).most_common(1)), 0)
 
 
-def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> CompileSummary:
+def _rekeyed(summary: CompileSummary, key: Callable[[_Row], Key]) -> CompileSummary:
     """Return a copy, or the summary itself where nothing changes."""
-    names = ("compilations", *_ROWS, "spans", *_TEXTS)
-    if all(epoch(row) == row.key.epoch for name in names for row in getattr(summary, name)):
+    names = ("compilations", *_ROWS, "spans", *_TEXTS, "compiled_kernels")
+    if all(key(row) == _id(row) for name in names for row in getattr(summary, name)):
         return summary
     copy = CompileSummary()
     copy.CopyFrom(summary)
     for name in names:
         for row in getattr(copy, name):
-            row.key.epoch = epoch(row)
+            row.key.epoch, row.key.compile_id = key(row)
     return copy
 
 
@@ -203,7 +195,7 @@ _HOST_PID = (
     re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?%b' % _OF_HOST),
 )
 _TAIL_BYTES = 64 * 1024  # as many as `read_head` reads of the beginning
-_KNOWN = Memo(most=8192)  # files
+_MAX_FILES = 8192  # whose identities are kept, as long as their size and time stay
 # Workers of a run of which traces are opened to see whose they are: of more the names must show it.
 _OPENED = 64
 _COMPARED = 4  # newest traces of a worker, in which several ranks of one name take turns
@@ -230,7 +222,7 @@ def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     if file.part:
         return TraceIdentity(file.part.rank, None, _end_ns(file, span))
     try:
-        rank, pid = _remembered(_rank_and_pid, file)
+        rank, pid = _rank_and_pid(file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
     return TraceIdentity(rank, pid, _end_ns(file, span))
@@ -241,11 +233,7 @@ def _end_ns(file: discovery.File, span: str) -> int:
     return file.mtime_ns if time_ns is None else time_ns
 
 
-def _remembered(question: Callable[[discovery.File], Value], file: discovery.File) -> Value:
-    """Return what a file's bytes show, read once as long as its size and time stay. Failures are not kept."""
-    return _KNOWN.get((question, file), partial(question, file), keep=lambda _: True)
-
-
+@lru_cache(_MAX_FILES)
 def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
     ends = discovery.read_head(file.path) if file.size else b""
     # a gzip cannot be read from behind
@@ -258,13 +246,14 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 
 def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
-        identity = _remembered(_read_identity_of_log, file)
+        identity = _read_identity_of_log(file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
         identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
     rank = discovery.log_rank(file.name)
     return identity if rank is None else replace(identity, rank=rank)
 
 
+@lru_cache(_MAX_FILES)
 def _read_identity_of_log(file: discovery.File) -> LogIdentity:
     with copies.ends(file) as path:
         return log_identity(path)

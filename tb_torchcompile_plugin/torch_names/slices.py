@@ -12,9 +12,6 @@ from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, pha
 
 # Kinds of slices (`cat`) that are drawn apart.
 OwnCat = Literal["cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead"]
-GpuCat = Literal["kernel", "gpu_memcpy", "gpu_memset"]
-RuntimeCat = Literal["cuda_runtime", "cuda_driver", "cuda_sync", "hip_runtime", "hip_driver"]
-Cat = Literal[OwnCat, GpuCat, RuntimeCat, "cpu_instant_event", "Trace", "ac2g", "fwdbwd"]
 OPERATOR: OwnCat = "cpu_op"
 LABEL: OwnCat = "user_annotation"
 GPU_LABEL: OwnCat = "gpu_user_annotation"  # a label again, over the GPU work that it launched: no work itself

@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.reader.torch_trace import log_records
 
 pytestmark = pytest.mark.slow
 
@@ -78,9 +77,8 @@ def test_a_log_of_damage_alone(tmp_path: Path) -> None:
 
 def test_a_log_that_inflates_to_more_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TB_TORCHCOMPILE_MAX_INFLATED_BYTES", str(20 * MB))
-    path = packed(tmp_path / "dedicated_log_torch_trace_a.log.gz", HEAD, b"\n", 30)
-    with path.open("rb") as file, pytest.raises(log_records.CutOffError, match="inflates to more"):
-        assert sum(map(len, log_records.content(file))) <= 20 * MB + log_records.CHUNK
+    said, grown = read(packed(tmp_path / "dedicated_log_torch_trace_a.log.gz", HEAD, b"\n", 30))
+    assert "inflates to more" in said and grown < 100
 
 
 @pytest.fixture

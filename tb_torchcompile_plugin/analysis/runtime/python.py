@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import (
     merged_stacks,
     plain_names,
 )
-from tb_torchcompile_plugin.profile.host.operator_calls import program_ns
+from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -141,7 +141,7 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     calls = np.bincount(name, minlength=len(names))
     self_ns = sums(name, trace.self_ns[rows], len(names))
     total_ns = sums(name, np.where(outermost, trace.dur[rows], 0), len(names))
-    own_ns, steps = sums(plain, profile.of(program_ns), len(names)), profile.of(_steps)
+    own_ns, steps = sums(plain, profile.of(site_ns, program_only=True), len(names)), profile.of(_steps)
     called = np.flatnonzero(calls)
     order = called[np.argsort(-self_ns[called], kind="stable")]
     row_of = indices_in(order, np.arange(len(names)))

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, union, without
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, joined, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -275,7 +275,7 @@ def break_host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | 
         rows, taken = tracks == track, profile.of(compiling, track)
         if besides:
             taken = joined(taken, besides)
-        host[rows] = without(taken, starts[rows], ends[rows])
+        host[rows] -= covered_ns(taken, starts[rows], ends[rows])
     return host
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import Cover, Mask, host_slices, mask_at, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.compiled.regions import marks_graphs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import slices
 
 
@@ -50,8 +50,11 @@ def graph_runs(profile: Profile) -> GraphRuns:
     trace, launches = profile.trace, profile.of(launch_calls)
     # torch before 2.11 marks only graphs that have a backward.
     is_call = slices.is_graph_call if marks_graphs(trace) else slices.is_graph
-    row = _outermost(trace, host_slices(trace, is_call))
-    calls = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
+    calls = host_slices(trace, is_call)
+    row = calls[
+        first_ancestor(trace.parent, trace.parent[calls], mask_at(calls, len(trace))) < 0
+    ]  # outermost
+    graphs = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
     ownership = profile.of(Ownership)
     preparing = host_slices(trace, slices.is_cudagraph_preparation)
     runtime = trace.select(cat=slices.RUNTIME_CATS)
@@ -62,7 +65,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
-        return sums(calls.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
+        return sums(graphs.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
 
     recordings, captured = inside(host_slices(trace, slices.is_cudagraph_recording)), inside(captures)
     return GraphRuns(
@@ -77,13 +80,3 @@ def graph_runs(profile: Profile) -> GraphRuns:
         launch_ns=inside(replays, trace.dur[replays]),
         recorded=np.asarray((recordings > 0) | (captured > 0)),
     )
-
-
-def _outermost(trace: Trace, rows: Int64s) -> Int64s:
-    """Return the slices that none of the others holds, in order of time on each thread."""
-    kept = []
-    for _, of_track in by_track(trace, rows):
-        of_track = of_track[np.lexsort((-trace.dur[of_track], trace.ts[of_track]))]
-        reach = np.maximum.accumulate(trace.ts[of_track] + trace.dur[of_track])
-        kept.append(of_track[np.append(True, trace.ts[of_track][1:] >= reach[:-1])])
-    return np.concatenate(kept) if kept else np.zeros(0, np.int64)

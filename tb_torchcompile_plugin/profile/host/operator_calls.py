@@ -133,25 +133,13 @@ def site_names(profile: Profile) -> Int64s:
     return call_sites(profile.trace, profile.of(host_tree))
 
 
-def site_ns(profile: Profile) -> Int64s:
+def site_ns(profile: Profile, *, program_only: bool = False) -> Int64s:
     """Return for each name the host time in which it was the innermost function of the user's (ns).
 
     With that of the backward of what it called; of threads that called operators, as others mostly wait.
+    program_only: without libraries that people train with, which are then part of what called them.
     """
-    return _sums(profile, is_user_function, profile.of(site_names))
-
-
-def program_ns(profile: Profile) -> Int64s:
-    """Return the same for functions of the program itself: what it calls of frameworks is part of them."""
-    of_calls = call_sites(profile.trace, profile.of(host_tree), is_program_function)
-    return _sums(profile, is_program_function, of_calls)
-
-
-def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
-    """Sum by the innermost slice at each moment; where no function is around it, by the call site of its forward.
-
-    of_calls: see `call_sites`.
-    """
+    is_site = is_program_function if program_only else is_user_function
     trace, tree = profile.trace, profile.of(host_tree)
     is_python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     wanted = mask_of(trace.names, is_site)[trace.name] & is_python
@@ -159,6 +147,7 @@ def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) ->
         trace.name, first_ancestor(trace.parent, np.arange(len(trace), dtype=trace.parent.dtype), wanted)
     )
     backward = np.flatnonzero(site < 0)
+    of_calls = call_sites(trace, tree, is_site) if program_only else profile.of(site_names)
     site[backward] = values_at(of_calls, tree.place[backward])
     site[~profile.of(calling_tracks)[trace.track]] = -1
     return sums(site, trace.self_ns, len(trace.names))

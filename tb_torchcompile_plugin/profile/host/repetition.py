@@ -9,9 +9,8 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 
 # A feature pyramid has up to seven levels, whose sizes differ: a loop over them is no loop over samples.
 MIN_ITERATIONS = 8
-_MIN_OPERATORS = (
-    2  # of an iteration: one for each tensor of a list is an optimizer, a norm, or a copy of the state
-)
+# Of an iteration: one for each tensor of a list is an optimizer, a norm, or a copy of the state.
+_MIN_OPERATORS = 2
 # Of the operators of two iterations, those that both have: a random flip is in one of ten operators.
 _SAME = 0.75
 _MAX_SEARCHED = 1 << 15  # operators in which a loop is searched for: it takes time for each name

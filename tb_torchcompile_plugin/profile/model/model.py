@@ -71,15 +71,8 @@ def model(profile: Profile) -> Model:
         waits=waits,
         returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), CALL_NS)),
         target=target,
-        point=queue.point,
-        stream=queue.stream,
-        dur=queue.dur,
-        latency=queue.latency,
-        gap=queue.gap,
-        after=queue.after,
-        after_gap=queue.after_gap,
-        free=queue.free,
         begin=int(lane.begin[0]) if len(lane) else 0,
+        **{name: column for name, column in vars(queue).items() if name in Model._fields},
     )
 
 

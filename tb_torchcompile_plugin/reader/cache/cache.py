@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import platformdirs
@@ -126,7 +127,7 @@ def name_of(identity: Sequence[object]) -> str:
 
 def evict(root: Path, keep: str) -> None:
     """Remove the least recently used entries and answers until all together fit; `keep` and those in use stay."""
-    limit, entries = max_cache_bytes(), [*_entries(root), *_answers(root)]
+    limit, entries = max_cache_bytes(), list(_entries(root))
     total = sum(size for _, size, _ in entries)
     with _guard:
         stay = {keep, *_in_use}
@@ -135,29 +136,22 @@ def evict(root: Path, keep: str) -> None:
             return
         if path.name in stay:
             continue
-        if path.parent == root:
+        if path.is_dir():
             remove(path)
         else:
             path.unlink(missing_ok=True)
         total -= size
 
 
-def _answers(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the last use, the bytes and the path of each answer."""
-    for path in root.glob(f"{ANSWERS}/*"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            yield status.st_mtime, status.st_size, path
-
-
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the last use, the bytes and the directory of each entry. What vanishes meanwhile is left out."""
-    for path in root.iterdir():
+    """Yield the last use, the bytes and the path of each entry and answer. What vanishes meanwhile is left out."""
+    for path in chain(root.iterdir(), root.glob(f"{ANSWERS}/*")):
         if path.name.startswith(_TEMPORARY) or path.name == ANSWERS:
             continue
         with contextlib.suppress(OSError):
             status = path.stat()
-            yield status.st_mtime, _size(path, status.st_mtime_ns), path
+            size = _size(path, status.st_mtime_ns) if path.is_dir() else status.st_size
+            yield status.st_mtime, size, path
 
 
 @lru_cache(1 << 16)

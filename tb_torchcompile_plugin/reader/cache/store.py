@@ -20,15 +20,7 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.kineto import (
-    Advance,
-    BytesRead,
-    Cancel,
-    Trace,
-    ingest,
-    make_trace,
-    read_trace,
-)
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace, ingest, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
@@ -43,8 +35,6 @@ _log = logging.getLogger(__name__)
 class _Stored:
     """The file contents.json."""
 
-    format_version: int
-    path: str
     contents: Contents
     metadata: str  # JSON text, for it may hold any number
     notices: list[Notice]
@@ -96,10 +86,8 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
     """Return the stored trace; None where there is none or it is damaged in any way."""
     try:
         stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
-        if stored.format_version != FORMAT_VERSION:
-            return None
         columns = {}
-        for name in _in_turn(entry, stored, progress):
+        for name in _in_turn(entry, stored, path, progress):
             if _checksum(entry / f"{name}.npy") != stored.sums[name]:
                 raise ValueError(f"column {name} is damaged")
             columns[name] = load_column(entry, name)
@@ -110,10 +98,12 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
         _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
         return None
     cache.mark_used(entry)
-    return make_trace(path, columns, stored.contents, metadata, stored.notices)
+    return Trace(
+        path=path, columns=columns, metadata=metadata, notices=stored.notices, **vars(stored.contents)
+    )
 
 
-def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator[str]:
+def _in_turn(entry: Path, stored: _Stored, path: str, progress: Advance | None) -> Iterator[str]:
     """Yield the names of the columns, and report which share of the trace is loaded."""
     sizes = {name: (entry / f"{name}.npy").stat().st_size for name in stored.sums}
     whole, size, done, begun = max(1, sum(sizes.values())), stored.contents.file[0], 0, time.monotonic()
@@ -123,7 +113,7 @@ def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator
         if progress is not None:
             left = (time.monotonic() - begun) * (whole - done) / max(1, done)
             events = stored.contents.events * done // whole
-            progress(BytesRead(stored.path, size * done // whole, size, events, left))
+            progress(BytesRead(path, size * done // whole, size, events, left))
 
 
 def _checksum(path: Path) -> int:
@@ -142,7 +132,7 @@ def _read_and_store(
         if _key(path) == entry.name:
             sums = {name: _checksum(temporary / f"{name}.npy") for name in trace.columns}
             metadata = json.dumps(trace.metadata)
-            stored = _Stored(FORMAT_VERSION, path, contents, metadata, trace.notices, sums)
+            stored = _Stored(contents, metadata, trace.notices, sums)
             (temporary / "contents.json").write_bytes(msgspec.json.encode(stored))
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)

@@ -21,8 +21,8 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
-from tb_torchcompile_plugin.logdir.filesystem import open_binary
 from tb_torchcompile_plugin.reader.torch_trace import log_records
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
 from tb_torchcompile_plugin.torch_names.artifacts import artifact_name
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
@@ -63,6 +63,7 @@ OnBytes = Callable[[int, int], None]
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 # Chosen by hand.
+CHUNK_BYTES = 4 << 20
 # Of the beginning and of the end of a log, in which its rank and its times are looked for.
 EDGE_BYTES = 512 << 10
 _MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
@@ -93,14 +94,10 @@ def log_identity(path: str) -> LogIdentity:
 
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
-    try:
-        head, tail = _head(path), b""
-        if not log_records.is_gzip(path):
-            with open_binary(path) as file:
-                file.seek(max(0, os.path.getsize(path) - EDGE_BYTES))
-                tail = file.read()
-    except OSError as error:
-        raise log_records.cannot_open(path, error) from error
+    with contextlib.closing(open_source(path)) as source:
+        head, tail = source.read(0, EDGE_BYTES), b""
+        if not isinstance(source, GzipSource):
+            tail = source.read(max(0, source.size - EDGE_BYTES), EDGE_BYTES)
     starts, ends = _TIME.search(head), _TIME.findall(tail)
     return LogIdentity(
         rank=rank_of(path, head),
@@ -135,16 +132,6 @@ def _loads(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return loads(text)
-
-
-def _head(path: str) -> bytes:
-    head = b""
-    with open_binary(path) as file, contextlib.suppress(log_records.CutOffError):
-        for piece in log_records.content(file):
-            head += piece
-            if len(head) >= EDGE_BYTES:
-                break
-    return head
 
 
 class _LogReader:
@@ -210,19 +197,15 @@ class _LogReader:
             yield b"".join(pieces).removesuffix(b"\n"), offset, True
 
     def _chunks(self) -> Iterator[bytes]:
-        try:
-            with open_binary(self._path) as file:
-                total = os.path.getsize(self._path)
-                for chunk in log_records.content(file):
-                    yield chunk
-                    if self._progress is not None:
-                        self._progress(min(total, file.tell()), total)
-        except log_records.CutOffError as error:
-            self._log.records.unreadable[str(error) or "the gz is cut off or damaged"] += 1
-        except OSError as error:
-            if not self._records:
-                raise log_records.cannot_open(self._path, error) from error
-            self._log.records.unreadable[f"the file could not be read further ({error.strerror})"] += 1
+        offset = 0
+        with contextlib.closing(open_source(self._path)) as source:
+            while chunk := source.read(offset, CHUNK_BYTES):
+                yield chunk
+                offset += len(chunk)
+                if self._progress is not None:
+                    self._progress(source.consumed(offset), source.size)
+        if source.problem:
+            self._log.records.unreadable[source.problem] += 1
 
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
         head = log_records.HEAD.match(raw)

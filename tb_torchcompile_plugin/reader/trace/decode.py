@@ -6,10 +6,10 @@ JSON decoder; what comes of it is the same.
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 import msgspec
@@ -26,27 +26,51 @@ from tb_torchcompile_plugin.reader.trace.events import (
     MEMORY,
     META,
     Array,
-    Columns,
     Combo,
     Dictionaries,
     Event,
-    ExactEvent,
     combo_of,
-    decode_common_events,
     decode_events,
-    decode_exact_events,
     event_from_text,
     exact_ns,
-    load_object,
     numbers,
     real,
-    repair_object,
+    sound_object,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
+from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
+
+
+@dataclass
+class Vocabulary:
+    """What the codes of one decoder mean."""
+
+    combos: list[Combo] = field(default_factory=list)
+    texts: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def learn(self, part: "DecodedPart") -> None:
+        """Add what the decoder learnt with this part, which is explained by all of it from then on."""
+        self.combos.extend(part.vocabulary.combos)
+        for name, words in part.vocabulary.texts.items():
+            self.texts.setdefault(name, []).extend(words)
+        part.vocabulary = self
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A column of a part that a worker process left in a file."""
+
+    path: str
+    offset: int
+    count: int
+    dtype: str
+
+    def load(self) -> Array:
+        """Read it."""
+        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
 
 
 @dataclass
@@ -57,6 +81,7 @@ class DecodedPart:
     `KIND_NAMES`) one row per slice of that kind, `row` counting slices of this part;
     `memory.*` and `flow.*` one row per such event. `event` counts events of this part.
     chunks: (start, end, first event) of each run of text that was decoded in one go, in bytes.
+    vocabulary: what the decoder has learnt since its last part, in the order of the codes.
     """
 
     events: int = 0
@@ -66,19 +91,14 @@ class DecodedPart:
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
     meta: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
 
-
-@dataclass
-class _Batch:
-    """Events in their order: their codes and times in ns, without (`no_ts`, `no_dur`) where they have none."""
-
-    codes: Array
-    ts: Array
-    no_ts: Array
-    dur: Array
-    no_dur: Array
-    columns: list[Columns]
-    meta: list[tuple[Any, Any, Any, Any]]
+    def load(self, name: str, dtype: Any) -> Array:
+        """Return a column of the part; an empty one where it has none of that name."""
+        column: Any = self.columns.get(name)
+        if column is None:
+            return np.zeros(0, dtype)
+        return column.load() if isinstance(column, StoredArray) else column
 
 
 class Decoder:
@@ -86,13 +106,12 @@ class Decoder:
 
     def __init__(self) -> None:
         self._dictionaries = Dictionaries()
-        self.combos, self.interners = self._dictionaries.combos, self._dictionaries.interners
+        self.combos = self._dictionaries.combos
         self._layout = Layout(self._dictionaries)
-        self._exact = False  # whether time stamps are too long for a float
-        self._decode: Callable[[bytes], Sequence[Event]]
-        self._decode = decode_common_events  # as long as all phases and categories are common ones
         self.part = DecodedPart()  # the current one, whose columns are still in pieces
         self._pieces: defaultdict[str, list[Array]] = defaultdict(list)
+        # how many combos ("") and texts of each name are in parts; each interner begins with the empty text
+        self._taken = {"": 0, **dict.fromkeys(self._dictionaries.interners, 1)}
 
     def lose(self, why: str, offset: int = -1, count: int = 1) -> None:
         """Count something that was dropped or repaired; the first byte offset of each reason is kept."""
@@ -105,6 +124,11 @@ class Decoder:
         part = self.part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
         part.phases = {phase: part.phases[phase] for phase in self.combos.phases if phase in part.phases}
+        part.vocabulary.combos = list(islice(self.combos, self._taken[""], None))
+        self._taken[""] = len(self.combos)
+        for name, interner in self._dictionaries.interners.items():
+            part.vocabulary.texts[name] = list(islice(interner, self._taken[name], None))
+            self._taken[name] = len(interner)
         self.part = DecodedPart()
         self._pieces.clear()
         return part
@@ -115,63 +139,46 @@ class Decoder:
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
         parsed = self._layout.read(text, end)
-        batch = self._parsed_batch(parsed) if parsed is not None else None
+        batch = self._with_odd(*parsed) if parsed is not None else None
         if batch is None:
-            self._feed_json(b"[" + text[:end] + b"]")
+            self.feed(decode_events(b"[" + text[:end] + b"]"))
         else:
             self._add(batch)
 
-    def _parsed_batch(self, parsed: ParsedEvents) -> _Batch | None:
-        """Return None where an odd event cannot be decoded, or not be put into order with the others."""
-        none = np.zeros(len(parsed.codes), bool)
-        batch = _Batch(parsed.codes, parsed.ts, none, parsed.dur, none.copy(), parsed.args, [])
-        if not parsed.texts:
+    def _with_odd(self, batch: Batch, at: Array, texts: list[bytes]) -> Batch | None:
+        """Put in odd events; None where one cannot be decoded, or not be put into order with the others."""
+        if not texts:
             return batch
         try:
-            events = [event_from_text(text) for text in parsed.texts]
-            odd = self._batch(events)
+            odd = self._batch([event_from_text(text) for text in texts])
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
             return None
-        at = parsed.odd
-        batch.codes[at], batch.ts[at], batch.dur[at] = odd.codes, odd.ts, odd.dur
-        batch.no_ts[at], batch.no_dur[at], batch.meta = odd.no_ts, odd.no_dur, odd.meta
+        for name in ("codes", "ts", "no_ts", "dur", "no_dur"):
+            getattr(batch, name)[at] = getattr(odd, name)
         batch.columns += [(kind, at[indices], columns) for kind, indices, columns in odd.columns]
+        batch.meta = odd.meta
         return batch
 
-    def _feed_json(self, text: bytes) -> None:
-        if not self._exact:
-            try:
-                events = self._decode(text)
-            except msgspec.ValidationError:
-                events = decode_events(text)
-                self._decode = decode_events
-            stamps = numbers(events, "ts", np.float64, real)
-            if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                self._add(self._batch(events, _to_ns(stamps)))
-                return
-            self._exact = True
-        self.feed_exact(decode_exact_events(text))
-
-    def feed_exact(self, events: Sequence[ExactEvent]) -> None:
-        """Add events whose time stamps are text."""
+    def feed(self, events: Sequence[Event]) -> None:
+        """Add events."""
         self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> _Batch:
-        """Return the codes of events. stamps: their times in ns, and where there are none; by default as written."""
+    def _batch(self, events: Sequence[Event]) -> Batch:
         count = len(events)
-        if stamps is None:
-            exact = [exact_ns(bytes(event.ts)) for event in events]
-            missing = np.array([stamp is None for stamp in exact], bool)
-            stamps = np.array([stamp or 0 for stamp in exact], np.int64), missing
+        exact = [exact_ns(bytes(event.ts)) for event in events]
+        stamps = np.array([stamp or 0 for stamp in exact], np.int64)
+        no_stamp = np.array([stamp is None for stamp in exact], bool)
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
+        batch = Batch(codes, stamps, no_stamp, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
         us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
-        batch.dur[slices] = _to_ns(np.where(is_bad, 0.0, us) if is_bad.any() else us)[0]
+        us = np.where(is_bad, 0.0, us)
+        base = np.floor(us)  # first, so that the fraction keeps three decimals
+        batch.dur[slices] = base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64)
         batch.no_dur[slices] = is_bad
         for kind, fields in ARGS_FIELDS.items():
             mask = kinds == kind
@@ -189,7 +196,7 @@ class Decoder:
             batch.meta.append((event.name, event.pid, event.tid, value))
         return batch
 
-    def _add(self, batch: _Batch) -> None:
+    def _add(self, batch: Batch) -> None:
         kinds = self.combos.kinds[batch.codes]
         numbering, kept = self._add_slices(batch, kinds <= LAST_SLICE_KIND)
         for kind, indices, columns in batch.columns:
@@ -212,7 +219,7 @@ class Decoder:
                 self.part.phases[phase] = self.part.phases.get(phase, 0) + count
         self.part.events += len(kinds)
 
-    def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
+    def _add_slices(self, batch: Batch, is_slice: Array) -> tuple[Array, Array]:
         """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
@@ -225,7 +232,7 @@ class Decoder:
         self.part.slices += len(rows)
         return numbering, is_slice
 
-    def _drop(self, is_slice: Array, batch: _Batch) -> Array:
+    def _drop(self, is_slice: Array, batch: Batch) -> Array:
         reasons = {
             "slices without a readable time stamp, dropped": batch.no_ts,
             "slices without a readable duration, dropped": ~batch.no_ts & batch.no_dur,
@@ -240,14 +247,6 @@ class Decoder:
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:
     return list(events) if mask.all() else list(compress(events, mask.tolist()))
-
-
-def _to_ns(us: Array) -> tuple[Array, Array]:
-    """Convert µs to exact integer ns (see `float_us_to_ns`); return them, and where there was no number."""
-    missing = np.isnan(us)
-    us = np.where(missing, 0.0, us) if missing.any() else us
-    base = np.floor(us)
-    return base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64), missing
 
 
 _CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
@@ -269,12 +268,14 @@ class ArgsReader:
         """Return (byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
         chunk = int(np.searchsorted(self._event, event, "right")) - 1
         start, end = int(self._start[chunk]), int(self._end[chunk])
-        events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
+        events = self._chunks.get(
+            chunk, lambda: _with_offsets(self._read_text(start, end - start)), keep=bool
+        )
         index = event - int(self._event[chunk])
         if self._has_changed() or index >= len(events):
             raise self._changed()
         at, raw = events[index]
-        args = load_object(raw, float) or (repair_object(raw, float) or (None,))[0]
+        args = sound_object(raw, float)
         if args is None:
             raise self._changed()
         return start + at, args
@@ -301,66 +302,22 @@ def file_identity(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _split(text: bytes) -> list[tuple[int, bytes]]:
-    """Return each event of a chunk, and where in it that begins."""
+def split_events(text: bytes) -> list[bytes]:
+    """Return the text of each event of a chunk. What does not decode is one event, in whatever state."""
     try:
-        raws = _raw_list.decode(b"[" + text + b"]")
+        return [*map(bytes, _raw_list.decode(b"[" + text + b"]"))]
     except (msgspec.DecodeError, RecursionError):
-        return [(0, text)]  # a run of its own: the text is one event, in whatever state
+        return [text]
+
+
+def _with_offsets(text: bytes) -> list[tuple[int, bytes]]:
+    """Return each event of a chunk, and where in it that begins."""
     events, end = [], 0
-    for raw in map(bytes, raws):
+    for raw in split_events(text):
         at = text.index(raw, end)
         end = at + len(raw)
         events.append((at, raw))
     return events
-
-
-@dataclass
-class Vocabulary:
-    """What the codes of one decoder mean."""
-
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
-        """Add what a decoder in another process has learnt since its last message."""
-        self.combos.extend(combos)
-        for name, words in texts.items():
-            self.texts.setdefault(name, []).extend(words)
-
-    def learn(self, decoder: Decoder) -> None:
-        """Take over the decoder's dictionaries."""
-        self.combos = list(decoder.combos)
-        self.texts = {name: list(texts)[1:] for name, texts in decoder.interners.items()}
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """A column of a part that a worker process left in a file."""
-
-    path: str
-    offset: int
-    count: int
-    dtype: str
-
-    def load(self) -> Array:
-        """Read it."""
-        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
-
-
-@dataclass
-class Piece:
-    """One part and the vocabulary that explains it. Pieces come in file order."""
-
-    part: DecodedPart
-    vocabulary: Vocabulary
-
-    def load(self, name: str, dtype: Any) -> Array:
-        """Return a column of the part; an empty one where it has none of that name."""
-        column: Any = self.part.columns.get(name)
-        if column is None:
-            return np.zeros(0, dtype)
-        return column.load() if isinstance(column, StoredArray) else column
 
 
 def spool_part(part: DecodedPart, path: str) -> DecodedPart:

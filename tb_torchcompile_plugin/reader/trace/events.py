@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import islice, pairwise
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -62,131 +62,117 @@ ARG_NAMES = {
 }
 
 
-class Args(msgspec.Struct, gc=False, frozen=True, rename=ARG_NAMES):
-    """The args that become columns. -1 or empty: not there."""
+GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
+LAST_SLICE_KIND = PARAMETERS
 
-    external: Any = -1
-    python_parent: Any = -1
-    python_id: Any = -1
-    python_module: Any = -1
-    correlation: Any = -1
-    sequence: Any = -1
-    forward_thread: Any = -1
-    device: Any = -1
-    stream: Any = -1
-    registers: Any = -1
-    shared_memory: Any = -1
-    grid: Raw = _NO_TEXT
-    block: Raw = _NO_TEXT
-    stack: Raw = _NO_TEXT
-    occupancy: Any = -1
-    bytes: Any = -1
-    kernel_num_gb: Any = -1
-    kernel_flop: Any = -1
-    input_types: Raw = _NO_TEXT
-    input_dims: Raw = _NO_TEXT
-    concrete_inputs: Raw = _NO_TEXT
-    total_allocated: Any = -1
-    total_reserved: Any = -1
-    memory_bytes: Any = 0
-    address: Any = -1
-    device_id: Any = -1
-    device_type: Any = -1
+TEXT_FIELDS = (
+    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+)
+FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
+
+_LAUNCH_FIELDS = ("correlation", "external")
+_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
+_HOST_FIELDS = (
+    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
+    *("input_types", "input_dims"),
+)
+_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
+COLLECTIVE_FIELDS = (
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
+)
+
+# what each kind of slice may carry; the table is also what `Trace` offers as columns
+SLICE_FIELDS: dict[int, tuple[str, ...]] = {
+    GPU: _GPU_FIELDS,
+    RUNTIME: _LAUNCH_FIELDS,
+    PYTHON: ("python_id", "python_parent", "python_module"),
+    HOST: _HOST_FIELDS,
+    # the one operator whose work does not follow from its shapes alone
+    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
+    # the kernels of collectives, and what c10d says of each where it is called
+    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
+    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
+}
+MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
+ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
+
+_COLUMNS = sorted({field for fields in ARGS_FIELDS.values() for field in fields})
+_MISSING = {**dict.fromkeys(TEXT_FIELDS, _NO_TEXT), "memory_bytes": 0}  # -1 for the others
+_Columns: Any = msgspec.defstruct(
+    "_Columns",
+    [
+        (name, Raw if field in TEXT_FIELDS else Any, _MISSING.get(field, -1))
+        for field in _COLUMNS
+        for name in (field, f"{field}_old")
+        if name == field or name in ARG_NAMES
+    ],
+    rename=ARG_NAMES,
+)
+
+
+class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
+    """The args that become columns, and those of metadata."""
+
     name: Any = None
     labels: Any = None
     sort_index: Any = None
-    external_old: Any = -1
-    input_dims_old: Raw = _NO_TEXT
-    collective: Raw = _NO_TEXT
-    group_name: Raw = _NO_TEXT
-    group_ranks: Raw = _NO_TEXT
-    dtype: Raw = _NO_TEXT
-    comms_id: Raw = _NO_TEXT
-    collective_seq: Any = -1
-    in_elements: Any = -1
-    out_elements: Any = -1
-    source_rank: Any = -1
-    destination_rank: Any = -1
 
 
 NO_ARGS = Args()
-_Phase = Literal["X", "s", "f", "i", "M"]
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. `ts` and `dur` are in µs; nan or None where they are missing."""
+    """One event. `ts` and `dur` are in µs, `ts` as text: a float cannot hold epoch time to the ns."""
 
     ph: str = ""
     cat: str | None = None
     name: Any = None
     pid: Any = None
     tid: Any = None
-    ts: float | None = math.nan
+    ts: Raw = _NO_TEXT
     dur: float | None = math.nan
     args: Args = NO_ARGS
     id: Any = None
 
 
-class CommonEvent(Event, gc=False):
-    """The same for the phases and categories that nearly all files have; others fail to decode.
-
-    msgspec reuses their strings, already hashed, and does not create them again.
-    """
-
-    ph: _Phase | Literal[""] = ""
-    cat: slices.Cat | None = None
-
-
-class ExactEvent(Event, gc=False):
-    """The same with `ts` as text, for files whose time stamps a float cannot hold to the ns (epoch µs)."""
-
-    ts: Raw = _NO_TEXT  # type: ignore[assignment]
-
-
 _END_NS = 2**62  # in the year 2116
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
-decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
 decode_events = msgspec.json.Decoder(list[Event]).decode
-decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
-_decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
-
-
-def float_us_to_ns(value: float) -> int:
-    """Convert µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps three decimals."""
-    base = math.floor(value)
-    return base * 1000 + round((value - base) * 1000)
+decode_event = msgspec.json.Decoder(Event).decode
 
 
 def exact_ns(text: bytes) -> int | None:
     """Return a time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
-    if text[-4:-3] == b"." and text[-3:].isdigit():
+    integer, _, fraction = text.partition(b".")
+    if integer and len(fraction) <= 3 and (fraction.isdigit() or not fraction):
         try:
-            nanoseconds = int(text[:-4] + text[-3:])
+            nanoseconds = int(integer + fraction.ljust(3, b"0"))
         except ValueError:
             pass
         else:
             return nanoseconds if abs(nanoseconds) < _END_NS else None
-    value = finite(text.decode("ascii", "replace").strip('"'))
+    number = text.decode("ascii", "replace").strip('"')
+    value = finite(number)
     if value is None or abs(value) >= _END_NS:
         return None
-    if abs(value) < EXACT_FROM:
-        return float_us_to_ns(value)
-    nanoseconds = int((Decimal(text.decode().strip('"')) * 1000).to_integral_value())
+    nanoseconds = int((Decimal(number) * 1000).to_integral_value())
     return nanoseconds if abs(nanoseconds) < _END_NS else None
 
 
-def event_from_text(text: bytes) -> ExactEvent:
+def event_from_text(text: bytes) -> Event:
     """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
-    event = _decode_exact_event(text)
+    event = decode_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 
 
-def event_from_object(fields: dict[str, Any]) -> ExactEvent:
+def event_from_object(fields: dict[str, Any]) -> Event:
     """Return the event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
     args, ts = fields.get("args"), fields.get("ts")
-    return ExactEvent(
+    return Event(
         ph=_text(fields.get("ph")) or "",
         cat=_text(fields.get("cat")),
         name=_hashable(fields.get("name")),
@@ -353,46 +339,15 @@ def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[di
     return None
 
 
+def sound_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, Any] | None:
+    """Return the object that `text` is, repaired if it must be; None where no repair helps."""
+    return load_object(text, number) or (repair_object(text, number) or (None,))[0]
+
+
 Array = npt.NDArray[Any]
 Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
 Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
 combo_of = attrgetter("ph", "cat", "name", "pid", "tid")
-
-GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
-LAST_SLICE_KIND = PARAMETERS
-
-TEXT_FIELDS = (
-    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-)
-FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
-
-_LAUNCH_FIELDS = ("correlation", "external")
-_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
-_HOST_FIELDS = (
-    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
-    *("input_types", "input_dims"),
-)
-_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
-COLLECTIVE_FIELDS = (
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
-)
-
-# what each kind of slice may carry; the table is also what `Trace` offers as columns
-SLICE_FIELDS: dict[int, tuple[str, ...]] = {
-    GPU: _GPU_FIELDS,
-    RUNTIME: _LAUNCH_FIELDS,
-    PYTHON: ("python_id", "python_parent", "python_module"),
-    HOST: _HOST_FIELDS,
-    # the one operator whose work does not follow from its shapes alone
-    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
-    # the kernels of collectives, and what c10d says of each where it is called
-    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
-    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
-}
-MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
-ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 
 KIND_NAMES = {
     GPU: "gpu",

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.reader.memo import cached_once, kept
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.events import Array
-from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_in_processes
+from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_events
 from tb_torchcompile_plugin.reader.trace.segment import (
     CHUNK_BYTES,
     CUT_OFF,
@@ -31,17 +31,15 @@ from tb_torchcompile_plugin.reader.trace.segment import (
     Meter,
     Outcome,
     Task,
-    read_in_process,
 )
 from tb_torchcompile_plugin.reader.trace.source import (
     GzipSource,
     Source,
-    Surroundings,
     find_head,
     open_source,
     read_surroundings,
 )
-from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, build, narrow
+from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, Track, build, narrow
 from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
@@ -63,16 +61,6 @@ _DENSE_LIMIT = 1 << 22
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
 
-@dataclass(frozen=True)
-class Track:
-    """One row of a timeline: a thread, or a stream of a device."""
-
-    pid: int | str
-    tid: int | str
-    process_name: str = ""
-    thread_name: str = ""
-
-
 class _Column:
     """An attribute of a `Trace` that is its column of that name."""
 
@@ -83,8 +71,8 @@ class _Column:
         return trace.columns[self._name]
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
+@dataclass(eq=False, kw_only=True)
+class Trace(Contents):
     """One trace file as columns: arrays of length n, one row per `ph=X` slice, by (track, ts, -dur, file order).
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
@@ -94,22 +82,13 @@ class Trace:
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.
     track_bounds: slices of track t are rows track_bounds[t] … track_bounds[t+1].
-    events: events of any phase, `phases` by phase. metadata: all top-level keys but traceEvents.
-    file: (size, mtime_ns) of the file as it was read.
+    metadata: all top-level keys but traceEvents.
     """
 
     path: str
     columns: dict[str, Array]
-    names: list[str]
-    cats: list[str]
-    tracks: list[Track]
-    texts: dict[str, list[str]]
-    events: int
-    phases: dict[str, int]
-    crossing: int
     metadata: dict[str, Any]
     notices: list[Notice]
-    file: tuple[int, int]
 
     ts = _Column()
     dur = _Column()
@@ -306,26 +285,6 @@ def read_trace(
     return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
 
 
-def make_trace(
-    path: str, columns: dict[str, Array], contents: Contents, metadata: dict[str, Any], notices: list[Notice]
-) -> Trace:
-    """Build a trace from its columns and contents, read just now or stored."""
-    return Trace(
-        path=path,
-        columns=columns,
-        names=contents.names,
-        cats=contents.cats,
-        tracks=[Track(*track) for track in contents.tracks],
-        texts=contents.texts,
-        events=contents.events,
-        phases=contents.phases,
-        crossing=contents.crossing,
-        metadata=metadata,
-        notices=notices,
-        file=contents.file,
-    )
-
-
 def ingest(
     path: str,
     progress: Advance | None,
@@ -341,7 +300,7 @@ def ingest(
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
         segment = max(SEGMENT_BYTES, min(source.size // _SEGMENTS, _LARGEST_SEGMENT))
-        task = Task(source, head, meter, chunk_bytes, segment)
+        task = Task(path, source.size, head.start, chunk_bytes, segment)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
             folder = ""  # for the parts of a large trace; "" where they are few or there is no room
@@ -352,11 +311,8 @@ def ingest(
                             prefix="tb_torchcompile_", dir=directory, ignore_cleanup_errors=True
                         )
                     )
-            if count > 1 and folder:
-                outcome = read_in_processes(task, count, folder)
-            else:
-                outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
-            meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
+            outcome = read_events(task, source, meter, count if folder else 1, folder)
+            meter.at_end(sum(part.events for part in outcome.parts), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
@@ -365,11 +321,12 @@ def ingest(
                 next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
             )
         contents.file = (before.st_size, before.st_mtime_ns)
-        around = read_surroundings(head, outcome.stop.tail)
-        notices = _notices(path, outcome, contents, around)
+        metadata, damage = read_surroundings(head, outcome.stop.tail)
+        notices = _notices(path, outcome, contents, damage)
         notices += _changed(path, before)
         meter.at_end(contents.events, 0.0)
-        return make_trace(path, columns, contents, around.metadata, notices), contents
+        trace = Trace(path=path, columns=columns, metadata=metadata, notices=notices, **vars(contents))
+        return trace, contents
     finally:
         source.close()
 
@@ -401,7 +358,7 @@ def _finish(
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
             return _finish(outcome, size, Path(folder), meter)
     sink = Sink(directory)
-    return build(outcome.pieces, sink, meter.check), sink.columns
+    return build(outcome.parts, sink, meter.check), sink.columns
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:
@@ -415,7 +372,7 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
     return [Notice(path, "the file changed while it was read", kept, "Reload")]
 
 
-def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
+def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> list[Notice]:
     kept = f"{contents.events} events were read and are shown"
     notices = []
     unfinished = outcome.stop.state == "eof"
@@ -430,9 +387,8 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     for why, (count, offset) in sorted(losses.items()):
         where = f" (the first at byte {offset})" if offset >= 0 else ""
         notices.append(Notice(path, f"{why}: {count}{where}", kept))
-    if around.problem:
-        extra = f" ({around.second_document_events} events)" if around.second_document_events else ""
-        notices.append(Notice(path, around.problem + extra, kept))
+    if damage:
+        notices.append(Notice(path, damage, kept))
     pairs = contents.phases.get("B", 0) + contents.phases.get("E", 0)
     if pairs:
         notices.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))

@@ -1,9 +1,9 @@
-"""Reads the segments of a file in several processes and puts their parts in order.
+"""Reads the segments of a file, in several processes if it is large, and puts their parts in order.
 
 Segment i holds the events that start at the first separator at or behind its begin, found by whoever reads it,
 up to the first separator at or behind the next one's. A segment counts only if it starts exactly where the one
-before ended; what does not fit, or was lost with a process, is read again here, in this process. So a wrong guess
-about a start costs time and never events.
+before ended; what does not fit, was lost with a process, or given to none, is read here, in this process. So a wrong
+guess about a start costs time and never events.
 """
 
 import contextlib
@@ -13,55 +13,30 @@ import json
 import os
 import pickle
 import queue
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.events import Combo
-from tb_torchcompile_plugin.reader.trace.segment import (
-    NO_LIMIT,
-    Outcome,
-    SegmentReader,
-    Stop,
-    Task,
-    without_gc,
-)
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.segment import Meter, Outcome, SegmentReader, Stop, Task, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
-_LENGTH = struct.Struct("<Q")
 _EVERY = 0.1  # seconds between progress messages
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a worker needs to know once. start: offset of the first event's array; segment: bytes of one segment."""
-
-    path: str
-    size: int
-    start: int
-    segment: int
-    chunk_bytes: int
-    spool: str
 
 
 @dataclass
 class SegmentReport:
-    """One segment. start is None where no event starts in it or behind. New words follow those of earlier reports."""
+    """One segment. start is None where no event starts in it or behind."""
 
     index: int
     start: int | None
     stop: Stop
     part: DecodedPart
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,57 +49,42 @@ class WorkerProgress:
 
 def send(stream: IO[bytes], message: Any) -> None:
     """Write one message."""
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(data)) + data)
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> Any:
     """Return the next message; None where the other side is gone."""
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
+    try:
+        return pickle.load(stream)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    length = _LENGTH.unpack(header)[0]
-    data = stream.read(length)
-    return pickle.loads(data) if len(data) == length else None
 
 
 class SegmentWorker:
-    """Reads the segments that it is asked for."""
+    """Reads the segments that it is asked for, in their order."""
 
-    def __init__(self, job: Assignment, out: IO[bytes]) -> None:
-        self._job, self._out = job, out
-        self._source = open_source(job.path, job.size)
+    def __init__(self, task: Task, spool: str, out: IO[bytes]) -> None:
+        """spool: the file for the columns of its parts."""
+        self._task, self._spool, self._out = task, spool, out
+        self._source = open_source(task.path, task.size)
         self._decoder = Decoder()
-        self._reader = SegmentReader(self._source, self._decoder, job.chunk_bytes)
-        self._known_combos, self._known_texts = 0, dict.fromkeys(self._decoder.interners, 1)
+        self._reader = SegmentReader(self._source, self._decoder, task.chunk_bytes)
         self._consumed = self._events = 0
         self._last = time.monotonic()
 
-    def read(self, index: int) -> bool:
-        """Read and report one segment. False where the file ends before it."""
-        begin = self._job.start + index * self._job.segment
+    def read(self, index: int) -> None:
+        """Read and report one segment."""
+        begin = self._task.start + index * self._task.segment
         start = begin if index == 0 else self._reader.find_start(begin)
-        if start is None:
-            self._report(SegmentReport(index, None, Stop("eof", begin), self._decoder.take()))
-            return False
-        self._origin = self._source.consumed(start)
-        stop = self._reader.run(start, begin + self._job.segment, self._tick)
-        self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
-        self._events += self._decoder.part.events
-        part = spool_part(self._decoder.take(), self._job.spool)
-        self._report(SegmentReport(index, start, stop, part))
-        return stop.state == "more"
-
-    def read_stripes(self, first: int, step: int) -> None:
-        """Read every `step`-th segment from `first` on."""
-        index = first
-        while self.read(index):
-            index += step
-
-    def close(self) -> None:
-        """Close the file."""
-        self._source.close()
+        stop = Stop("eof", begin)
+        if start is not None:
+            self._origin = self._source.consumed(start)
+            stop = self._reader.run(start, begin + self._task.segment, self._tick)
+            self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
+            self._events += self._decoder.part.events
+        part = spool_part(self._decoder.take(), self._spool)
+        send(self._out, SegmentReport(index, start, stop, part))
 
     def _tick(self, offset: int) -> None:
         now = time.monotonic()
@@ -133,30 +93,19 @@ class SegmentWorker:
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
             send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))
 
-    def _report(self, report: SegmentReport) -> None:
-        combos = list(self._decoder.combos)
-        report.combos, self._known_combos = combos[self._known_combos :], len(combos)
-        for name, interner in self._decoder.interners.items():
-            words = list(interner)
-            report.texts[name], self._known_texts[name] = words[self._known_texts[name] :], len(words)
-        send(self._out, report)
-
 
 def main() -> None:
-    """Serve commands until stdin ends: an index, or (first, step) for stripes.
+    """Read the segments whose numbers come from stdin, until it ends.
 
     A worker is started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no
     thread state is forked, and a process whose caller has died ends at its next message, because the pipe is closed.
     """
     commands, out = sys.stdin.buffer, sys.stdout.buffer
     gc.disable()
-    worker = SegmentWorker(receive(commands), out)
-    while (command := receive(commands)) is not None:
-        if isinstance(command, int):
-            worker.read(command)
-        else:
-            worker.read_stripes(*command)
-            send(out, None)
+    task, spool = receive(commands)
+    worker = SegmentWorker(task, spool, out)
+    while (index := receive(commands)) is not None:
+        worker.read(index)
 
 
 _BOOT = """
@@ -180,8 +129,10 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 class _Process:
     """One worker process, and the thread that talks to it."""
 
-    def __init__(self, number: int, job: Assignment, inbox: queue.Queue[Any], orders: Iterator[Any]) -> None:
-        self.number, self._inbox, self._orders = number, inbox, orders
+    def __init__(
+        self, number: int, task: Task, folder: str, inbox: queue.Queue[Any], indices: Iterator[int]
+    ) -> None:
+        self.number, self._inbox, self._indices = number, inbox, indices
         self.vocabulary = Vocabulary()
         self._popen = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _BOOT],
@@ -191,22 +142,25 @@ class _Process:
             env=_lean(),
             start_new_session=True,  # Ctrl-C is for this process, which ends the worker
         )
-        self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._talk, args=(task, os.path.join(folder, f"spool-{number}")), daemon=True
+        )
         self._thread.start()
 
-    def _talk(self, job: Assignment) -> None:
+    def _talk(self, task: Task, spool: str) -> None:
         commands, reports = self._popen.stdin, self._popen.stdout
         assert commands is not None and reports is not None
         with contextlib.suppress(OSError, ValueError, EOFError):
             commands.write(json.dumps([*sys.path, _PACKAGES]).encode() + b"\n")
-            send(commands, job)
-            for order in self._orders:
-                send(commands, order)
-                while (message := receive(reports)) is not None:
+            send(commands, (task, spool))
+            for index in self._indices:
+                send(commands, index)
+                while isinstance(message := receive(reports), WorkerProgress):
                     self._inbox.put((self, message))
-                    if isinstance(order, int) and isinstance(message, SegmentReport):
-                        break
-                else:
+                if message is None:
+                    break
+                self._inbox.put((self, message))
+                if message.stop.state != "more":
                     break
         self._inbox.put((self, None))
 
@@ -220,40 +174,47 @@ class _Process:
                     pipe.close()
 
 
-def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
-    """Read the event array with several processes. The columns of its parts are in `folder`. Raises Cancelled.
+Reports = dict[int, SegmentReport]  # by the number of the segment
 
-    Leaves no process behind.
+
+def read_events(task: Task, source: Source, meter: Meter, workers: int, folder: str) -> Outcome:
+    """Read the event array, in this process if `workers` is 1. The columns of its parts are in `folder`, if named.
+
+    Raises Cancelled. Leaves no process behind.
     """
-    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    reports: Reports = {}
+    if workers > 1:
+        reports = _reports(task, meter, workers, folder, packed=isinstance(source, GzipSource))
+    with without_gc():
+        return assembled(task, source, meter, reports, os.path.join(folder, "spool") if folder else "")
+
+
+def _reports(task: Task, meter: Meter, workers: int, folder: str, *, packed: bool) -> Reports:
+    """Return what processes read of the file. packed: each of them inflates all of it."""
     inbox: queue.Queue[Any] = queue.Queue()
-    source, head, _, chunk_bytes, segment = task
-    packed = isinstance(source, GzipSource)
-    count = max(1, -(-(source.size - head.start) // segment))
-    # Shared by the threads that talk to the processes; each of them stops at a None.
-    indices = deque[int | None]([*range(count), *[None] * workers])
+    indices = itertools.count()  # shared by the threads that talk to the processes
     processes: list[_Process] = []
     try:
         for number in range(workers):
-            spool = os.path.join(folder, f"spool-{number}")
-            job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-            orders: Iterator[Any] = iter([(number, workers)]) if packed else iter(indices.popleft, None)
             with contextlib.suppress(OSError):  # what no process reads is read by this one
-                processes.append(_Process(number, job, inbox, orders))
-        _collect(task, inbox, len(processes), reports)
+                processes.append(_Process(number, task, folder, inbox, indices))
+        return _collect(meter, inbox, len(processes), max if packed else sum)
     finally:
         for process in processes:
             process.close()
-    return _Assembly(task, reports).run()
 
 
 def _collect(
-    task: Task, inbox: queue.Queue[Any], talking: int, reports: dict[int, tuple[SegmentReport, Vocabulary]]
-) -> None:
-    """Add what the processes report to `reports`, until none of them is talking any more."""
+    meter: Meter, inbox: queue.Queue[Any], talking: int, together: Callable[[list[int]], int]
+) -> Reports:
+    """Return what the processes report, when none of them is talking any more.
+
+    together: how far all are, by how far each is.
+    """
+    reports: Reports = {}
     moved: dict[int, WorkerProgress] = {}
     while talking:
-        task.meter.check()
+        meter.check()
         try:
             process, message = inbox.get(timeout=_PATIENCE)
         except queue.Empty:
@@ -262,54 +223,41 @@ def _collect(
             talking -= 1
         elif isinstance(message, WorkerProgress):
             moved[process.number] = message
-            consumed = [worker.consumed for worker in moved.values()]
             events = sum(worker.events for worker in moved.values())
-            packed = isinstance(task.source, GzipSource)  # each process inflates all of it
-            task.meter.at(max(consumed) if packed else sum(consumed), events)
+            meter.at(together([worker.consumed for worker in moved.values()]), events)
         else:
-            process.vocabulary.learn_words(message.combos, message.texts)
-            reports[message.index] = message, process.vocabulary
+            process.vocabulary.learn(message.part)
+            reports[message.index] = message
+    return reports
 
 
-class _Assembly:
-    """Puts reports in order and reads again what does not fit."""
+def assembled(task: Task, source: Source, meter: Meter, reports: Reports, spool: str) -> Outcome:
+    """Put reports in order, and read what is missing or does not fit. spool: a file for the columns of that, or ""."""
+    decoder, vocabulary = Decoder(), Vocabulary()
+    reader = SegmentReader(source, decoder, task.chunk_bytes)
+    parts: list[DecodedPart] = []
 
-    def __init__(self, task: Task, reports: dict[int, tuple[SegmentReport, Vocabulary]]) -> None:
-        self._task, self._reports = task, reports
-        self._again: tuple[SegmentReader, Decoder, Vocabulary, Source] | None = None
-        self._pieces: list[Piece] = []
+    def tick(offset: int) -> None:
+        meter.at(source.consumed(offset), sum(part.events for part in parts) + decoder.part.events)
 
-    def run(self) -> Outcome:
-        begin, segment = self._task.head.start, self._task.segment
-        stop = Stop("more", begin)
-        last = max(self._reports, default=-1)
-        try:
-            for index in itertools.count():
-                limit = begin + (index + 1) * segment
-                report, vocabulary = self._reports.get(index, (None, None))
-                if report is not None and vocabulary is not None and report.start == stop.offset:
-                    self._pieces.append(Piece(report.part, vocabulary))
-                    stop = report.stop
-                elif stop.offset < limit:
-                    stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
-                if stop.state != "more":
-                    break
-            return Outcome(self._pieces, stop)
-        finally:
-            if self._again:
-                self._again[3].close()
-
-    def _read_again(self, offset: int, limit: int) -> Stop:
-        if self._again is None:
-            source, decoder = open_source(self._task.source.path, self._task.source.size), Decoder()
-            reader = SegmentReader(source, decoder, self._task.chunk_bytes)
-            self._again = reader, decoder, Vocabulary(), source
-        reader, decoder, vocabulary, _ = self._again
-        with without_gc():
-            stop = reader.run(offset, limit, lambda _: self._task.meter.check())
-        self._pieces.append(Piece(decoder.take(), vocabulary))
-        vocabulary.learn(decoder)
-        return stop
+    limit, stop = task.start, Stop("more", task.start)
+    for index in itertools.count():
+        limit += task.segment
+        report = reports.get(index)
+        if report is not None and report.start == stop.offset:
+            parts.append(report.part)
+            stop = report.stop
+        elif stop.offset < limit:
+            stop = reader.run(stop.offset, limit, tick)
+            part = decoder.take()
+            vocabulary.learn(part)
+            parts.append(part)
+            if spool:
+                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                    spool_part(part, spool)
+        if stop.state != "more":
+            break
+    return Outcome(parts, stop)
 
 
 def _lean() -> dict[str, str]:

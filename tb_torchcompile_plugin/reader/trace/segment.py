@@ -5,7 +5,7 @@ is structural. Only its depth may be wrong, and then the chunk does not decode. 
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
 
-`read_in_process` does so with a whole `Task`; its `Meter` reports how far reading is, and lets the caller end it.
+A `Meter` reports how far reading is, and lets the caller end it.
 """
 
 import contextlib
@@ -20,21 +20,20 @@ from typing import NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
-from tb_torchcompile_plugin.reader.trace.decode import Decoder, Piece, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder
 from tb_torchcompile_plugin.reader.trace.events import (
-    ExactEvent,
+    Event,
     event_from_object,
     event_from_text,
     load_object,
     repair_object,
 )
-from tb_torchcompile_plugin.reader.trace.source import Head, Source
+from tb_torchcompile_plugin.reader.trace.source import Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
 _SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
 MAX_TAIL = 64 << 20  # bytes behind the events, where metadata may be; chosen by hand
-NO_LIMIT = 1 << 62  # an offset beyond all files
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
@@ -43,8 +42,6 @@ _ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
 # an object that is no value of a key and no first item of a list, or the array's end
 _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
 _BETWEEN = b" \t\n\r\f\v,"
-_NAME = rb'"name"'
-_ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4  # places where a broken event may end that are tried; chosen by hand
 # of a JSON value, as latin-1: so a character is a byte, whatever the text holds
 _scan = json.JSONDecoder(strict=False).raw_decode
@@ -63,7 +60,7 @@ class ScanStep(NamedTuple):
     kind: str
     start: int
     next: int
-    event: ExactEvent | None = None
+    event: Event | None = None
     problem: str = ""
 
 
@@ -120,10 +117,6 @@ class SegmentReader:
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
         """Return False, with nothing added, where the chunk does not decode."""
-        # 64 bytes: more than white space between a name and the end of its event; chosen by hand
-        tail = text[max(end - 64, 0) : end - 1].rstrip()
-        if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
-            return False
         first = self._decoder.part.events
         try:
             self._decoder.feed_text(text, end)
@@ -132,16 +125,8 @@ class SegmentReader:
         self._decoder.part.chunks.append((offset, offset + end, first))
         return True
 
-    def _is_torn(self, offset: int) -> bool:
-        for count in _WINDOWS:
-            text = self._source.read(offset, count)
-            is_unreadable = _is_unreadable(text, 0, len(text) < count)
-            if is_unreadable is not None:
-                return is_unreadable
-        return False
-
     def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
-        events: list[ExactEvent] = []
+        events: list[Event] = []
         state = "going"
         while state == "going" and position < until:
             step = self._step(position)
@@ -157,7 +142,7 @@ class SegmentReader:
                 state = "more"
             position = step.next
             tick(position)
-        self._decoder.feed_exact(events)
+        self._decoder.feed(events)
         if state == "more":
             position += len(_between(self._source.read(position, _WINDOWS[0])))
         return Stop(state, position)
@@ -177,16 +162,6 @@ class SegmentReader:
             # the last bytes stay, as an event may begin in them; chosen by hand
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
-
-
-def _ends_in_name(events: bytes) -> bool:
-    """Whether a name is the last thing in `events`.
-
-    It is the last key of that name, as no name holds a quote, or the last but one, where an event is called "name".
-    """
-    last = events.rfind(_NAME)
-    before = events.rfind(_NAME, 0, max(last, 0))
-    return any(at >= 0 and _ENDS_IN_NAME.match(events, at) for at in (last, before))
 
 
 def _between(text: bytes) -> bytes:
@@ -249,36 +224,17 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
 
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        length = _scan(text[at:].decode("latin-1"))[1]
-        # a name that held quotes ends the object, and something unreadable that looks like an event follows
-        ends_in_name = _ends_in_name(text[at : at + length])
-        is_torn = _is_unreadable(text, at + length, complete) if ends_in_name else False
+        end = at + _scan(text[at:].decode("latin-1"))[1]
     except json.JSONDecodeError as error:
-        is_torn = None if _ran_out(text, at, error) and not complete else True
-    except RecursionError:
-        is_torn = True
-    if is_torn is None:
-        return None
-    if is_torn:
+        if _ran_out(text, at, error) and not complete:
+            return None
         return _decide_broken(text, at, complete)
-    return ScanStep("event", at, at + length, *_read_valid(text[at : at + length]))
-
-
-def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
-    """Whether what follows looks like an event and is none. None: more text is needed."""
-    following = at + len(_between(text[at:]))
-    if text[following : following + 1] != b"{":
-        return False if complete or following < len(text) else None
-    try:
-        _scan(text[following:].decode("latin-1"))[1]
-    except json.JSONDecodeError as error:
-        return None if _ran_out(text, following, error) and not complete else True
     except RecursionError:
-        return False
-    return False
+        return _decide_broken(text, at, complete)
+    return ScanStep("event", at, end, *_read_valid(text[at:end]))
 
 
-def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+def _read_valid(raw: bytes) -> tuple[Event | None, str]:
     """Return the event in the text of one object, and what is wrong with it, "" for nothing."""
     try:
         return event_from_text(raw), ""
@@ -289,9 +245,8 @@ def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        if isinstance(
-            name := fields.get("name"), str
-        ):  # control characters next to invalid bytes are damage, too
+        # control characters next to invalid bytes are damage, too
+        if isinstance(name := fields.get("name"), str):
             fields["name"] = _CONTROL.sub("\ufffd", name)
         return event_from_object(fields), BAD_UTF8
     return event_from_object(fields), ""
@@ -347,7 +302,7 @@ Cancel = Callable[[], bool]  # asked now and then; true ends the reading with `C
 class Outcome:
     """What came of the event array."""
 
-    pieces: list[Piece]  # in file order
+    parts: list[DecodedPart]  # in file order
     stop: Stop  # where it stopped
 
 
@@ -387,38 +342,11 @@ class Meter:
 class Task(NamedTuple):
     """What is read, and how: `segment` bytes after another, decoded `chunk_bytes` at a time."""
 
-    source: Source
-    head: Head
-    meter: Meter
+    path: str
+    size: int  # of which so much is read
+    start: int  # the offset of the first event's array
     chunk_bytes: int
     segment: int
-
-
-def read_in_process(task: Task, spool: str = "") -> Outcome:
-    """Read the event array in this process, one segment after the other, its parts into the file `spool`, if named."""
-    source, head, meter, chunk_bytes, segment = task
-    decoder = Decoder()
-    reader = SegmentReader(source, decoder, chunk_bytes)
-    vocabulary = Vocabulary()
-    pieces: list[Piece] = []
-    stop = Stop("more", head.start)
-    limit = head.start
-    with without_gc():
-        while stop.state == "more":
-            limit = max(limit, stop.offset) + segment
-            stop = reader.run(
-                stop.offset,
-                limit,
-                lambda offset: meter.at(
-                    source.consumed(offset), decoder.part.events + sum(piece.part.events for piece in pieces)
-                ),
-            )
-            pieces.append(Piece(decoder.take(), vocabulary))
-            if spool:
-                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
-                    spool_part(pieces[-1].part, spool)
-    vocabulary.learn(decoder)
-    return Outcome(pieces, stop)
 
 
 @contextlib.contextmanager

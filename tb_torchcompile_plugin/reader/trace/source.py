@@ -8,7 +8,7 @@ a file that grows is read up to there, one that shrinks ends early.
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from isal import isal_zlib
@@ -208,15 +208,6 @@ class Head:
     text: bytes
 
 
-@dataclass
-class Surroundings:
-    """metadata: every top-level key but traceEvents. second_document_events: events found behind the document."""
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-    problem: str = ""
-    second_document_events: int = 0
-
-
 def find_head(source: Source) -> Head:
     """Find where the events start. Raises UserError for a file that holds no trace."""
     count = _SNIFFED
@@ -270,10 +261,13 @@ def _array_start(text: bytes) -> int | None:
     return None
 
 
-def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
-    """Read the metadata before the array and behind its `]` (None where the file is cut off before it)."""
+def read_surroundings(head: Head, tail: bytes | None) -> tuple[dict[str, Any], str]:
+    """Return the metadata, every top-level key but traceEvents, and what is wrong with it; "" for nothing.
+
+    It is before the array and behind its `]`; tail: what follows that, None where the file is cut off before it.
+    """
     if not head.text.strip():
-        return Surroundings(problem="something follows the event array" if tail and tail.strip() else "")
+        return {}, "something follows the event array" if tail and tail.strip() else ""
     text = head.text + (b"[]}" if tail is None else b"[]" + tail)
     start = len(text) - len(text.lstrip())
     try:
@@ -283,11 +277,12 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
         metadata = dict((repaired and repaired[0]) or load_object(head.text + b"[]}", float) or {})
         if base := _BASE_NS.search(text):
             metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
-        around = Surroundings(metadata, "the metadata around the events is damaged or cut off")
+        problem = "the metadata around the events is damaged or cut off"
     else:
         rest = text[end:].strip(b" \t\r\n\0")
         problem = "something follows the end of the trace and was ignored" if rest else ""
+        if count := len(_EVENT_KEY.findall(rest)):
+            problem += f" ({count} events)"
         metadata = load_object(text[:end], float) or {}
-        around = Surroundings(metadata, problem, len(_EVENT_KEY.findall(rest)))
-    around.metadata.pop("traceEvents", None)
-    return around
+    metadata.pop("traceEvents", None)
+    return metadata, problem

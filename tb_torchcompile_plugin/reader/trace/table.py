@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.reader.trace.decode import Piece
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart
 from tb_torchcompile_plugin.reader.trace.events import (
     COLLECTIVE_FIELDS,
     FLOATS,
@@ -45,25 +45,34 @@ SPARSE = (
 )
 
 
-@dataclass
+class Track(NamedTuple):
+    """One row of a timeline: a thread, or a stream of a device."""
+
+    pid: int | str
+    tid: int | str
+    process_name: str = ""
+    thread_name: str = ""
+
+
+@dataclass(eq=False)
 class Contents:
     """All of a table but its columns; JSON-able."""
 
-    events: int = 0
+    events: int = 0  # of any phase
     slices: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, int] = field(default_factory=dict)  # events by phase
     names: list[str] = field(default_factory=list)
     cats: list[str] = field(default_factory=list)
-    tracks: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
     texts: dict[str, list[str]] = field(default_factory=dict)
-    losses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    crossing: int = 0
+    losses: dict[str, tuple[int, int]] = field(default_factory=dict)  # see `Decoder.lose`
+    crossing: int = 0  # slices that outlast their parent
     file: tuple[int, int] = (0, 0)  # size and mtime_ns of what was read
 
 
-def build(pieces: Sequence[Piece], sink: "Sink", check: Callable[[], None]) -> Contents:
+def build(parts: Sequence[DecodedPart], sink: "Sink", check: Callable[[], None]) -> Contents:
     """Write every column to `sink`; return what the codes mean. Calls `check()` between columns (to be cancelled)."""
-    builder = _Builder(pieces, sink, check)
+    builder = _Builder(parts, sink, check)
     contents = builder.contents
     luts = builder.number()
     track = builder.codes(luts["track"])
@@ -97,25 +106,25 @@ def build(pieces: Sequence[Piece], sink: "Sink", check: Callable[[], None]) -> C
 
 
 class _Builder:
-    """What the steps of `build` share: the pieces, where each begins in the table, and where columns go."""
+    """What the steps of `build` share: the parts, where each begins in the table, and where columns go."""
 
-    def __init__(self, pieces: Sequence[Piece], sink: "Sink", check: Callable[[], None]) -> None:
-        self._pieces, self._sink, self._check = pieces, sink, check
-        self._vocabularies = list({id(piece.vocabulary): piece.vocabulary for piece in pieces}.values())
-        self.slice_base = np.cumsum([0, *(piece.part.slices for piece in pieces)], dtype=np.int64)
-        self.event_base = np.cumsum([0, *(piece.part.events for piece in pieces)], dtype=np.int64)
+    def __init__(self, parts: Sequence[DecodedPart], sink: "Sink", check: Callable[[], None]) -> None:
+        self._parts, self._sink, self._check = parts, sink, check
+        self._vocabularies = list({id(part.vocabulary): part.vocabulary for part in parts}.values())
+        self.slice_base = np.cumsum([0, *(part.slices for part in parts)], dtype=np.int64)
+        self.event_base = np.cumsum([0, *(part.events for part in parts)], dtype=np.int64)
         self.contents = contents = Contents(int(self.event_base[-1]), int(self.slice_base[-1]))
         self._processes: dict[Any, str] = {}
         self._threads: dict[Any, str] = {}
-        for piece in pieces:
-            for name, pid, tid, value in piece.part.meta:
+        for part in parts:
+            for name, pid, tid, value in part.meta:
                 if name == "process_name":
                     self._processes[_as_id(pid)] = _as_text(value)
                 elif name == "thread_name":
                     self._threads[_as_id(pid), _as_id(tid)] = _as_text(value)
-            for phase, count in piece.part.phases.items():
+            for phase, count in part.phases.items():
                 contents.phases[phase] = contents.phases.get(phase, 0) + count
-            for why, (count, offset) in piece.part.losses.items():
+            for why, (count, offset) in part.losses.items():
                 before, first = contents.losses.get(why, (0, offset))
                 contents.losses[why] = (before + count, first)
         assert sum(contents.phases.values()) == contents.events, "the phases do not add up"
@@ -123,9 +132,9 @@ class _Builder:
     def number(self) -> dict[str, dict[int, Array]]:
         """Return look-up tables from each vocabulary's codes to the numbers of names, categories and tracks."""
         used = {id(v): np.zeros(max(len(v.combos), 1), bool) for v in self._vocabularies}
-        for piece in self._pieces:
+        for part in self._parts:
             for name in ("code", "memory.code", "flow.code"):
-                used[id(piece.vocabulary)][piece.load(name, np.int32)] = True
+                used[id(part.vocabulary)][part.load(name, np.int32)] = True
         combos = [(v, code) for v in self._vocabularies for code in np.flatnonzero(used[id(v)]).tolist()]
         names, cats, tracks = [], [], []
         is_raw = any(RAW_BACKSLASHES in why for why in self.contents.losses)
@@ -151,23 +160,21 @@ class _Builder:
                 luts[kind][id(v)][code] = numbers[value]
         self.contents.names, self.contents.cats = distinct["name"], distinct["cat"]
         self.contents.tracks = [
-            (pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
+            Track(pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
             for pid, tid in distinct["track"]
         ]
         return luts
 
     def gather(self, name: str, dtype: Any, bases: Array | None = None) -> Array:
-        """Return a column of all pieces. bases: what is added to the numbers of each, as int64."""
-        parts = [piece.load(name, dtype) for piece in self._pieces]
+        """Return a column of all parts. bases: what is added to the numbers of each, as int64."""
+        columns = [part.load(name, dtype) for part in self._parts]
         if bases is None:
-            return np.concatenate(parts, dtype=dtype)
-        return np.concatenate([np.add(part, base, dtype=np.int64) for part, base in zip(parts, bases)])
+            return np.concatenate(columns, dtype=dtype)
+        return np.concatenate([np.add(column, base, dtype=np.int64) for column, base in zip(columns, bases)])
 
     def codes(self, lut: Mapping[int, Array], name: str = "code") -> Array:
-        """Return a column of codes of all pieces, looked up by the vocabulary of each."""
-        return np.concatenate(
-            [lut[id(piece.vocabulary)][piece.load(name, np.int32)] for piece in self._pieces]
-        )
+        """Return a column of codes of all parts, looked up by the vocabulary of each."""
+        return np.concatenate([lut[id(part.vocabulary)][part.load(name, np.int32)] for part in self._parts])
 
     def put(self, name: str, values: Array, order: Array | None = None) -> None:
         """Write a column, permuted to `order`; in blocks, so that it is never in memory twice."""
@@ -229,9 +236,9 @@ class _Builder:
     def _texts(self, column: str, kinds: list[str]) -> Array:
         """Return codes of interned texts, numbered over all vocabularies in the order of the normalised text."""
         used = {id(v): np.zeros(len(v.texts.get(column, [])) + 1, bool) for v in self._vocabularies}
-        for piece in self._pieces:
+        for part in self._parts:
             for kind in kinds:
-                used[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] = True  # -1: the last
+                used[id(part.vocabulary)][part.load(f"{kind}.{column}", np.int32)] = True  # -1: the last
         texts = {id(v): v.texts.get(column, []) for v in self._vocabularies}
         wanted = {text for key, words in texts.items() for text, asked in zip(words, used[key]) if asked}
         normal = {text: _normal(text) for text in wanted}
@@ -264,8 +271,8 @@ class _Builder:
         """Write where the text of which events is in the file."""
         chunks = [
             (start, end, event + base)
-            for piece, base in zip(self._pieces, self.event_base.tolist())
-            for start, end, event in piece.part.chunks
+            for part, base in zip(self._parts, self.event_base.tolist())
+            for start, end, event in part.chunks
         ]
         table = np.array(chunks, np.int64).reshape(-1, 3)
         for index, name in enumerate(("start", "end", "event")):

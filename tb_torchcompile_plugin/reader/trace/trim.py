@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import Part
-from tb_torchcompile_plugin.reader.trace.decode import file_identity
-from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
+from tb_torchcompile_plugin.reader.trace.decode import file_identity, split_events
+from tb_torchcompile_plugin.reader.trace.events import sound_object
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
@@ -28,7 +29,6 @@ class _Head(msgspec.Struct, gc=False):
 
 
 _heads = msgspec.json.Decoder(list[_Head])
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
@@ -57,12 +57,7 @@ def of_process(trace: Trace, part: Part, path: str) -> Iterator[bytes]:
 def _part(trace: Trace, source: Source, label: str) -> Iterator[bytes]:
     of_part = re.compile(rb'("pid"\s*:\s*)"%s (?:(-?\d+)")?' % re.escape(label.encode()))
     for at, stop in zip(trace.columns["chunk.start"].tolist(), trace.columns["chunk.end"].tolist()):
-        text = source.read(at, stop - at)
-        try:
-            events = [*map(bytes, _raws.decode(b"[" + text + b"]"))]
-        except (msgspec.DecodeError, RecursionError):
-            events = [text]  # one event, in whatever state
-        for event in events:
+        for event in split_events(source.read(at, stop - at)):
             event, count = of_part.subn(lambda pid: pid[1] + (pid[2] or b'"'), event, 1)
             if count:
                 yield event
@@ -93,17 +88,14 @@ def _events(trace: Trace, source: Source, start: int, end: int) -> Iterator[byte
 
 
 def _wanted_in(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
-    array = b"[" + text + b"]"
     try:
-        heads = _heads.decode(array)
+        heads = _heads.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, RecursionError):
         yield from _odd(text, wanted, start, end)
         return
     keep = [flag or _is_kept(head, start, end) for flag, head in zip(wanted.tolist(), heads)]
     if any(keep):
-        for flag, raw in zip(keep, _raws.decode(array)):
-            if flag:
-                yield bytes(raw)
+        yield from compress(split_events(text), keep)
 
 
 def _is_kept(head: _Head, start: int, end: int) -> bool:
@@ -117,12 +109,8 @@ def _is_kept(head: _Head, start: int, end: int) -> bool:
 
 def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
     """A chunk that does not decode as it is: events of odd types, or one event in whatever state."""
-    try:
-        objects = [(raw, load_object(raw)) for raw in map(bytes, _raws.decode(b"[" + text + b"]"))]
-    except (msgspec.DecodeError, RecursionError):
-        objects = [(text, load_object(text))]
-    for flag, (raw, decoded) in zip(wanted.tolist(), objects):
-        sound = decoded or (repair_object(raw) or (None,))[0]
+    for flag, raw in zip(wanted.tolist(), split_events(text)):
+        sound = sound_object(raw)
         if sound is not None and (flag or _is_kept(_head_of(sound), start, end)):
             yield raw if _is_json(raw) else msgspec.json.encode(sound)
 

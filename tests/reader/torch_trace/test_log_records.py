@@ -88,7 +88,7 @@ def test_a_log_that_has_changed_is_not_quoted_wrongly(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has changed since it was read"):
         payload_at(str(path), row.log_offset, row.log_bytes, row.name)
     path.unlink()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be opened"):
         payload_at(str(path), row.log_offset, row.log_bytes, row.name)
 
 

@@ -14,7 +14,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.torch_trace import log_records
+from tb_torchcompile_plugin.reader.torch_trace import structured_log
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import log_identity, read_log
 
 NAME = "dedicated_log_torch_trace_abc.log"
@@ -77,7 +77,7 @@ def test_the_size_of_chunks_makes_no_difference(
 ) -> None:
     path = written(tmp_path, lines([*ONE, artifact("x", "V not a record\n\nV0\n"), *TWO]))
     whole = read_log(path)
-    monkeypatch.setattr(log_records, "CHUNK", chunk)
+    monkeypatch.setattr(structured_log, "CHUNK_BYTES", chunk)
     assert read_log(path) == whole
 
 
@@ -154,7 +154,7 @@ def test_a_gz_cut_in_half(recording: Recording, tmp_path: Path) -> None:
     packed = gzip.compress(path.read_bytes())
     summary = read_log(written(tmp_path, packed[: len(packed) // 2], NAME + ".gz"))
     assert "0/0" in ids(summary)
-    assert summary.records.unreadable["the gz is cut off or damaged"] == 1
+    assert summary.records.unreadable["the gzip stream is cut off"] == 1
 
 
 def test_a_record_that_is_larger_than_a_chunk(tmp_path: Path) -> None:
@@ -168,23 +168,25 @@ def test_a_long_payload_costs_no_more_than_its_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many chunks: copying what came before for each of them takes several times the limit here."""
-    monkeypatch.setattr(log_records, "CHUNK", 500)
+    monkeypatch.setattr(structured_log, "CHUNK_BYTES", 500)
     path = written(tmp_path, lines([*ONE, artifact("x", "line of a payload\n" * 700_000), *TWO]))
     began = time.process_time()
     assert ids(read_log(path)) == ["0/0", "1/0"]
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"no log at all", b"{}", b"\0" * 100, b"\x1f\x8b broken"])
+@pytest.mark.parametrize("data", [b"\n\n", b"no log at all", b"{}", b"\0" * 100, b"\x1f\x8b broken"])
 def test_what_is_no_log_is_a_user_error(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UserError, match="holds no record"):
         read_log(written(tmp_path, data))
 
 
-def test_a_missing_log_is_a_user_error(tmp_path: Path) -> None:
+def test_a_missing_or_empty_log_is_a_user_error(tmp_path: Path) -> None:
     for read in (read_log, log_identity):
-        with pytest.raises(UserError, match="cannot be read"):
+        with pytest.raises(UserError, match="cannot be opened"):
             read(str(tmp_path / "none.log"))
+        with pytest.raises(UserError, match="is empty"):
+            read(written(tmp_path, b""))
 
 
 # -- identity -----------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from kineto_helpers import as_json_alone, assert_same
 from recordings import Recording
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
+from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     PADDING,
     TextWords,
@@ -155,7 +156,7 @@ def assert_as_json(path: Path, text: bytes) -> None:
         assert_same(laid, read_trace(str(path), chunk_bytes=_CHUNK))
 
 
-def laid(events: list[str]) -> ParsedEvents | None:
+def laid(events: list[str]) -> tuple[Batch, Int64s, list[bytes]] | None:
     text = document(events)[_HEAD:]
     return Layout(Dictionaries()).read(text, len(text) - 3)
 
@@ -164,8 +165,9 @@ def laid(events: list[str]) -> ParsedEvents | None:
 def test_every_kind_is_understood(event: str) -> None:
     answer = laid([event] * 3)
     assert answer is not None
-    assert len(answer.codes) == 3
-    assert answer.texts == []
+    batch, _, texts = answer
+    assert len(batch.codes) == 3
+    assert texts == []
 
 
 def test_what_comes_of_them(tmp_path: Path) -> None:
@@ -281,9 +283,9 @@ def test_recordings_have_this_layout(
     understood = []
     read_laid = Layout.read
 
-    def read_and_count(layout: Layout, text: bytes, end: int) -> ParsedEvents | None:
+    def read_and_count(layout: Layout, text: bytes, end: int) -> tuple[Batch, Int64s, list[bytes]] | None:
         answer = read_laid(layout, text, end)
-        understood.append(len(answer.codes) - len(answer.odd) if answer else 0)
+        understood.append(len(answer[0].codes) - len(answer[1]) if answer else 0)
         return answer
 
     monkeypatch.setattr(Layout, "read", read_and_count)

@@ -13,8 +13,8 @@ numbers between are read at all places at once. An event that differs in anythin
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,7 +32,6 @@ from tb_torchcompile_plugin.reader.trace.layout.numbers import (
 )
 
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
-_decode_event = msgspec.json.Decoder(events.Event).decode
 
 
 class EventPrefixes(dict[bytes, int]):
@@ -53,16 +52,6 @@ class EventPrefixes(dict[bytes, int]):
         heads = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
         return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
 
-    def of_alike(self, lines: Lines, starts: Array, ends: Array) -> Array:
-        """Return the same, faster where most are as the first of them."""
-        if not len(starts):
-            return np.zeros(0, np.int64)
-        first = lines.text[starts[0] : ends[0]]
-        codes = np.full(len(starts), self[first])
-        others = np.flatnonzero(~lines.are(starts, ends, first))
-        codes[others] = self.of(lines, starts[others], ends[others])
-        return codes
-
     def of_both(self, lines: Lines, starts: Array, ends: Array, line: Array) -> Array:
         """Return the codes of stretches, each joined with one of some lines."""
         parts = zip(starts.tolist(), ends.tolist(), lines.start[line].tolist(), lines.end[line].tolist())
@@ -75,7 +64,7 @@ class EventPrefixes(dict[bytes, int]):
         self[head] = -1
         if not any(text in head for text in self._but_not):
             with suppress(msgspec.DecodeError, TypeError, ValueError, RecursionError):
-                event = _decode_event(b"{" + self._opening + head + b"}")
+                event = events.decode_event(b"{" + self._opening + head + b"}")
                 self[head] = self._combos[events.combo_of(event)]
         return self[head]
 
@@ -101,19 +90,16 @@ _MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
 
 
 @dataclass
-class ParsedEvents:
-    """The events of a text in their order: code of the combo, ts and dur in ns (0 where it has none).
-
-    odd: places of those that must be decoded from their `texts`; what the columns say of them means nothing.
-    args: those of the others.
-    """
+class Batch:
+    """Events in their order: their codes and times in ns, without (`no_ts`, `no_dur`) where they have none."""
 
     codes: Array
     ts: Array
+    no_ts: Array
     dur: Array
-    odd: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    texts: list[bytes] = field(default_factory=list)
-    args: list[events.Columns] = field(default_factory=list)
+    no_dur: Array
+    columns: list[events.Columns]
+    meta: list[tuple[Any, Any, Any, Any]]
 
 
 class Layout:
@@ -133,24 +119,25 @@ class Layout:
             for kinds, running in _RUNNING.items()
         }
 
-    def read(self, text: bytes, end: int) -> ParsedEvents | None:
-        """Read the events of `{…}, {…}`, up to `end`; None where many are parsed out in another way."""
+    def read(self, text: bytes, end: int) -> tuple[Batch, Array, list[bytes]] | None:
+        """Read the events of `{…}, {…}`, up to `end`; None where many are laid out in another way.
+
+        With the indices and texts of odd ones, which must be decoded: what the batch holds of them means nothing.
+        """
         lines = find_lines(text, end)
         if lines is None:
             return None
         count = len(lines.first)
-        parsed = ParsedEvents(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64))
-        odd = np.ones(count, bool)
-        odd[self._read_flows(lines, parsed)] = False
+        (codes, ts, dur), (no_ts, no_dur) = np.zeros((3, count), np.int64), np.zeros((2, count), bool)
+        batch = Batch(codes, ts, no_ts, dur, no_dur, [], [])
+        is_odd = np.ones(count, bool)
+        is_odd[self._read_flows(lines, batch)] = False
         for head in (_SLICE_HEAD, _MOMENT_HEAD):
-            odd[self._read_timed(lines, parsed, head)] = False
-        parsed.odd = np.flatnonzero(odd)
-        if len(parsed.odd) > _MOST_ODD * count:
-            return None
-        parsed.texts = lines.texts(parsed.odd)
-        return parsed
+            is_odd[self._read_timed(lines, batch, head)] = False
+        odd = np.flatnonzero(is_odd)
+        return (batch, odd, lines.texts(odd)) if len(odd) <= _MOST_ODD * count else None
 
-    def _read_flows(self, lines: Lines, parsed: ParsedEvents) -> Array:
+    def _read_flows(self, lines: Lines, batch: Batch) -> Array:
         """Return the indices of the flows that were understood. Those that become no column are counted alone."""
         flows = np.flatnonzero(lines.count == _FLOW_LINES)
         ids, kinds = np.zeros(len(flows), np.int64), np.full(len(flows), -1)
@@ -159,18 +146,18 @@ class Layout:
             rows = np.flatnonzero(goes_on(lines.words, lines.start[lines.first[flows] + 1], opening))
             line = lines.first[flows[rows]] + 1
             flow = _read_flow_line(lines, lines.start[line] + len(opening))
-            codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
+            codes = heads.of(lines, lines.start[line + 1], lines.end[line + 1])
             kinds[rows] = np.where(flow.sound & (codes >= 0), self._combos.kinds[codes], -1)
             joined = np.flatnonzero(kinds[rows] == events.FLOW)
             codes[joined] = heads.of_both(lines, flow.track[joined], flow.track_end[joined], line[joined] + 1)
-            parsed.codes[flows[rows]], parsed.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
+            batch.codes[flows[rows]], batch.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
         joined = np.flatnonzero(kinds == events.FLOW)
         if len(joined):
-            parsed.args.append((events.FLOW, flows[joined], {"id": ids[joined]}))
+            batch.columns.append((events.FLOW, flows[joined], {"id": ids[joined]}))
         understood: Array = flows[(kinds == events.FLOW) | (kinds == events.UNUSED)]
         return understood
 
-    def _read_timed(self, lines: Lines, parsed: ParsedEvents, head_lines: int) -> Array:
+    def _read_timed(self, lines: Lines, batch: Batch, head_lines: int) -> Array:
         """Return the indices of the slices, or moments, that were understood.
 
         head_lines: how many lines stand before their time stamp.
@@ -178,22 +165,19 @@ class Layout:
         indices = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
         head = lines.first[indices] + 1
         args = head + head_lines + 2
-        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, indices, parsed, head_lines)
+        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, indices, batch, head_lines)
         sound &= behind == lines.start[args]
         sound &= goes_on(lines.words, lines.end[args], _BEHIND_ARGS)
-        look_up = self._heads.of if head_lines == _SLICE_HEAD else self._heads.of_alike
-        codes = look_up(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
-        parsed.codes[indices] = codes
+        codes = self._heads.of(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
+        batch.codes[indices] = codes
         kinds = self._combos.kinds[codes]
         sound &= (codes >= 0) & (
             kinds <= events.LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == events.MEMORY
         )
         rows = np.flatnonzero(sound)
-        return self._read_args(lines, parsed, args[rows], indices[rows], kinds[rows])
+        return self._read_args(lines, batch, args[rows], indices[rows], kinds[rows])
 
-    def _read_args(
-        self, lines: Lines, parsed: ParsedEvents, args: Array, indices: Array, kinds: Array
-    ) -> Array:
+    def _read_args(self, lines: Lines, batch: Batch, args: Array, indices: Array, kinds: Array) -> Array:
         """Return those of the events whose line of args was understood."""
         sound = np.zeros(len(indices), bool)
         readers = _READER_OF[kinds]
@@ -205,7 +189,7 @@ class Layout:
                     chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
                     selected = {name: columns[name][chosen] for name in events.ARGS_FIELDS[kind]}
                     if len(chosen):
-                        parsed.args.append((kind, indices[rows[chosen]], selected))
+                        batch.columns.append((kind, indices[rows[chosen]], selected))
         return indices[sound]
 
 
@@ -222,7 +206,7 @@ class _FlowLine(NamedTuple):
 def _read_flow_line(lines: Lines, at: Array) -> _FlowLine:
     words = lines.words
     ids, at, sound = whole_numbers(words, at)
-    stamp, read = _behind_tracks(lines, at)
+    stamp, read = _behind_track(words, at)
     sound &= read
     ts, end, read = thousandths(words, stamp)
     sound &= read
@@ -230,19 +214,8 @@ def _read_flow_line(lines: Lines, at: Array) -> _FlowLine:
     return _FlowLine(ids, at + 2, stamp - len(_BEFORE_STAMP), ts, sound)
 
 
-def _behind_tracks(lines: Lines, at: Array) -> tuple[Array, Array]:
-    """Return (where time stamps begin, whether all is well) behind the ids of flows, most of which say the same."""
-    if not len(at):
-        return at, np.zeros(0, bool)
-    first, is_sound = _behind_track(lines.words, at[:1])
-    text = lines.text[at[0] : first[0]]
-    behind, sound = at + len(text), lines.are(at, at + len(text), text) & is_sound
-    others = np.flatnonzero(~sound)
-    behind[others], sound[others] = _behind_track(lines.words, at[others])
-    return behind, sound
-
-
 def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
+    """Return (where time stamps begin, whether all is well) behind the ids of flows."""
     sound = np.ones(len(at), bool)
     for literal in (b', "pid": ', b', "tid": '):
         sound &= goes_on(words, at, literal)
@@ -252,17 +225,17 @@ def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
 
 
 def _read_times(
-    lines: Lines, at: Array, indices: Array, parsed: ParsedEvents, head_lines: int
+    lines: Lines, at: Array, indices: Array, batch: Batch, head_lines: int
 ) -> tuple[Array, Array]:
     """Return (where args begin, whether all is well) of what follows the heads."""
     words = lines.words
     sound = goes_on(words, at, _BEFORE_TS)
-    parsed.ts[indices], at, read = thousandths(words, at + len(_BEFORE_TS))
+    batch.ts[indices], at, read = thousandths(words, at + len(_BEFORE_TS))
     sound &= read
     if head_lines == _SLICE_HEAD:
         sound &= goes_on(words, at, _BEFORE_DUR)
         dur, at, read = thousandths(words, at + len(_BEFORE_DUR))
-        parsed.dur[indices] = dur
+        batch.dur[indices] = dur
         sound &= read
         sound &= dur < _LONGEST_DUR
     sound &= goes_on(words, at, _BEFORE_ARGS)
