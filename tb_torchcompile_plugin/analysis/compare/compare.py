@@ -29,7 +29,6 @@ from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -160,12 +159,12 @@ def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
 
 def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
-        span = profile.of(breakdown.window_breakdown, HostWork)
+        span = profile.of(breakdown.window_breakdown)
         length, count = span.wall_us if span else None, 1
         rows: Sequence[step_breakdown.StepPart] = span.parts if span else []
     else:
         steady, length = profile.of(steps.steady_steps), profile.of(steps.step_time).step_us
-        rows, count = profile.of(breakdown.mean_parts, HostWork), len(steady.rows) if steady else 1
+        rows, count = profile.of(breakdown.mean_parts), len(steady.rows) if steady else 1
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
     if not len(profile.of(gpu_work).index):
         return _Run(profile, length, parts, (None, None), {})

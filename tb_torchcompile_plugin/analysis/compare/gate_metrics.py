@@ -33,7 +33,6 @@ from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
@@ -178,7 +177,7 @@ def _steps(source: RunSource) -> Measure:
         if site.saves_us
     ]
     # Why a GPU idles or, without one, what the host does.
-    for part in slowest.of(mean_parts, HostWork):
+    for part in slowest.of(mean_parts):
         if part.kind in ("idle", "host"):
             does = "the GPU idles" if part.kind == "idle" else "the host"
             items.append(

@@ -27,13 +27,13 @@ from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 _COMMUNICATION, _INPUT, _COMPILE = (
-    CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
+    HOST_KINDS.index(kind) for kind in ("waiting_for_ranks", "data_loading", "compiling")
 )
 _MAX_GAPS = 50  # listed of each device
 
