@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, HOST_KINDS, HostWork, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -27,8 +27,9 @@ Moment = tuple[int, int]
 RUNTIME = ("cuda_runtime", "cuda_driver")
 
 
-def cause_of(names: list[tuple[str, str]], in_break: bool) -> str:
-    """The first cause that holds of a moment, from (name, cat) of every slice around it."""
+def cause_of(around: list[tuple[str, str, bool]], in_break: bool) -> str:
+    """The first cause that holds of a moment, from name, cat and whether it launches of every slice around it."""
+    names = [(name, cat) for name, cat, _ in around]
 
     def named(*starts: str) -> bool:
         return any(name.startswith(starts) for name, _ in names)
@@ -37,38 +38,43 @@ def cause_of(names: list[tuple[str, str]], in_break: bool) -> str:
     structure = ("CompiledFunction", "## Call", "Torch-Compiled Region")
     in_op = any(cat == "cpu_op" and not name.startswith(structure) for name, cat in names)
     if any(name.endswith("(dynamo_timed)") or "compile_id=" in name for name, _ in names):
-        return "compile"
+        return "compiling"
     if named("nccl:", "c10d::", "record_param_comms") or any("_C._distributed_c10d" in n for n, _ in names):
-        return "communication_wait"
+        return "waiting_for_ranks"
     if any(cat in RUNTIME and name.endswith("Synchronize") for name, cat in names):
-        return "synchronise"
+        return "waiting_for_gpu"
     if named("enumerate(DataLoader)") or any("torch/utils/data/" in name for name, _ in names):
         return "data_loading"
     if named("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue"):
-        return "guards_wrapper"
-    if (in_op or in_break) and not in_graph:
-        return "break_eager"
-    if in_op or any(cat in RUNTIME for _, cat in names):
-        return "launch_call"
-    return "python" if names else "nothing_launched"
+        return "guards"
+    is_launching = in_graph or any(launches for *_, launches in around)
+    if (in_op and is_launching) or any(cat in RUNTIME for _, cat in names):
+        return "kernel_launches"
+    if in_break and not in_graph:
+        return "graph_breaks"
+    if in_op:
+        return "eager_operators"
+    return "python" if names else "unaccounted"
 
 
 def reference(trace: Trace, broken: dict[int, list[Moment]], device: int, window: Moment) -> dict[str, int]:
     """ns of each cause in the window, moment by moment: no arrays, no unions."""
     rows = range(len(trace))
+    launching = set(trace.op_of()[trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset"))].tolist())
     slices = [
         (
             int(trace.ts[r]),
             int(trace.ts[r] + trace.dur[r]),
             trace.names[trace.name[r]],
             trace.cats[trace.cat[r]],
+            r in launching,
         )
         for r in rows
     ]
     gpu = sorted(r for r in rows if slices[r][3] in ("kernel", "gpu_memcpy", "gpu_memset"))
     gpu = sorted((r for r in gpu if trace.device[r] == device), key=lambda r: slices[r][0])
     launches = {int(trace.correlation[r]): r for r in reversed(rows) if slices[r][3] in RUNTIME}
-    sums: dict[str, int] = dict.fromkeys(CAUSES, 0)
+    sums: dict[str, int] = dict.fromkeys(HOST_KINDS, 0)
     reach = window[0]
     for r in [*gpu, None]:
         start, end = (slices[r][0], slices[r][1]) if r is not None else (window[1], window[1])
@@ -83,14 +89,14 @@ def reference(trace: Trace, broken: dict[int, list[Moment]], device: int, window
 
 def split(
     trace: Trace,
-    slices: list[tuple[int, int, str, str]],
+    slices: list[tuple[int, int, str, str, bool]],
     track: int,
     broken: list[Moment],
     gap: Moment,
     sums: dict[str, int],
 ) -> None:
     if track < 0:
-        sums["nothing_launched"] += gap[1] - gap[0]
+        sums["unaccounted"] += gap[1] - gap[0]
         return
     thread = slices[int(trace.track_bounds[track]) : int(trace.track_bounds[track + 1])]
     around = [one for one in thread if one[0] < gap[1] and one[1] > gap[0]]
@@ -99,7 +105,7 @@ def split(
         edges += [start, end]
     cuts = sorted({edge for edge in edges if gap[0] <= edge <= gap[1]})
     for left, right in pairwise(cuts):
-        names = [(name, cat) for start, end, name, cat in around if start <= left < end]
+        names = [(name, cat, launches) for start, end, name, cat, launches in around if start <= left < end]
         in_break = any(start <= left < end for start, end in broken)
         sums[cause_of(names, in_break)] += right - left
 
@@ -113,7 +119,7 @@ def broken_moments(profile: Profile) -> dict[int, list[Moment]]:
 
 
 def named(row: Any) -> dict[str, int]:
-    return dict(zip(CAUSES, (int(value) for value in row)))
+    return dict(zip(HOST_KINDS, (int(value) for value in row)))
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
@@ -214,12 +220,12 @@ def test_causes_by_hand(tmp_path: Path) -> None:
     ]
     profile = made(tmp_path, host, [(0, 10, 0, (MAIN, 0)), (100, 5, 0, (MAIN, 90))])
     (row,) = causes_of(profile.of(idle_gaps)[0].inner(), profile.of(ThreadActivity)) / 1000
-    assert {name: us for name, us in zip(CAUSES, row.tolist()) if us} == {
+    assert {name: us for name, us in zip(HOST_KINDS, row.tolist()) if us} == {
         "data_loading": 8,
-        "compile": 10,
-        "synchronise": 3,
-        "break_eager": 7,
-        "launch_call": 10,
+        "compiling": 10,
+        "waiting_for_gpu": 3,
+        "eager_operators": 7,
+        "kernel_launches": 10,
         "python": 52,
     }
 
@@ -228,7 +234,7 @@ def test_a_launch_that_is_not_in_the_trace_is_nobodys(tmp_path: Path) -> None:
     host = [(("aten::mul", "cpu_op"), 0, 50, MAIN)]
     profile = made(tmp_path, host, [(0, 10, 0, None), (30, 5, 0, None)])
     (row,) = causes_of(profile.of(idle_gaps)[0].inner(), profile.of(ThreadActivity))
-    assert named(row)["nothing_launched"] == 20_000
+    assert named(row)["unaccounted"] == 20_000
 
 
 def of_id(number: int) -> dict[str, Any]:
@@ -253,7 +259,7 @@ def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_pat
     profile = profile_with(tmp_path, [*host, *launched, kernel("k", 300, 1, correlation=5)])
     (add,) = profile.trace.select(name="aten::add")
     start, track = profile.trace.ts[add] - 12_000, np.array([profile.trace.track[add]], np.int64)
-    (row,) = profile.of(HostWork).split(np.array([start]), np.array([start + 100_000]), track) / 1000
+    (row,) = profile.of(ThreadActivity).split(np.array([start]), np.array([start + 100_000]), track) / 1000
     times = {name: us for name, us in zip(HOST_KINDS, row.tolist()) if us}
     assert times == {
         "kernel_launches": 10 + 5 + 10 + 2,
@@ -265,9 +271,9 @@ def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_pat
 
 def test_between_the_graphs_of_a_broken_frame_what_does_not_launch_is_the_break(recording: Recording) -> None:
     profile = profile_in(recording("breaks"))
-    (track,) = profile.of(HostWork).breaks
-    breaks = profile.of(HostWork).breaks[track]
-    rows = profile.of(HostWork).split(breaks.starts, breaks.ends, np.full(len(breaks.starts), track))
+    (track,) = profile.of(ThreadActivity).breaks
+    breaks = profile.of(ThreadActivity).breaks[track]
+    rows = profile.of(ThreadActivity).split(breaks.starts, breaks.ends, np.full(len(breaks.starts), track))
     times = dict(zip(HOST_KINDS, rows.sum(axis=0).tolist()))
     assert sum(times.values()) == breaks.total_ns
     assert times["graph_breaks"] > 0 and times["kernel_launches"] > 0

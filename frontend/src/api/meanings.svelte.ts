@@ -1,7 +1,6 @@
 /** The server's explanations of words. They are fetched when the first one is needed. */
 type WordSet =
   | 'kernel_categories'
-  | 'idle_causes'
   | 'host_kinds'
   | 'host_causes'
   | 'job_parts'

@@ -167,17 +167,6 @@ export interface CategoryDifference {
   outcome: Outcome;
 }
 
-export type Cause =
-  | 'break_eager'
-  | 'communication_wait'
-  | 'compile'
-  | 'data_loading'
-  | 'guards_wrapper'
-  | 'launch_call'
-  | 'nothing_launched'
-  | 'python'
-  | 'synchronise';
-
 export type Change = 'appeared' | 'changed' | 'same' | 'vanished';
 
 export type ClockName = 'gpu' | 'host';
@@ -1047,15 +1036,17 @@ export interface HostTime {
 }
 
 export interface IdleCauses {
-  compile_us: number;
-  communication_wait_us: number;
-  synchronise_us: number;
+  compiling_us: number;
+  waiting_for_ranks_us: number;
+  waiting_for_gpu_us: number;
   data_loading_us: number;
-  guards_wrapper_us: number;
-  break_eager_us: number;
-  launch_call_us: number;
+  guards_us: number;
+  kernel_launches_us: number;
+  compiled_graph_us: number;
+  graph_breaks_us: number;
+  eager_operators_us: number;
   python_us: number;
-  nothing_launched_us: number;
+  unaccounted_us: number;
 }
 
 export interface IdleGap {
@@ -1063,7 +1054,7 @@ export interface IdleGap {
   start_us: number;
   idle_us: number;
   step: string | null;
-  cause: Cause;
+  cause: HostKind;
   idle: IdleCauses;
   after: string | null;
   before: string;
@@ -1461,7 +1452,7 @@ export type Loops = 'scalar' | 'vectorised';
 
 export interface MeanPart {
   kind: PartKind;
-  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
+  part: Category | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
   percent: number;
 }
@@ -1676,7 +1667,7 @@ export type Panel =
 
 export interface PartDifference {
   kind: PartKind;
-  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
+  part: Category | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: Pair;
 }
 
@@ -2108,15 +2099,16 @@ export type SliceKind =
   | 'backward_region'
   | 'break'
   | 'cpu_op'
-  | 'gap_break_eager'
-  | 'gap_communication_wait'
-  | 'gap_compile'
+  | 'gap_compiling'
   | 'gap_data_loading'
-  | 'gap_guards_wrapper'
-  | 'gap_launch_call'
-  | 'gap_nothing_launched'
+  | 'gap_eager_operators'
+  | 'gap_graph_breaks'
+  | 'gap_guards'
+  | 'gap_kernel_launches'
   | 'gap_python'
-  | 'gap_synchronise'
+  | 'gap_unaccounted'
+  | 'gap_waiting_for_gpu'
+  | 'gap_waiting_for_ranks'
   | 'gpu_user_annotation'
   | 'host_other'
   | 'overhead'
@@ -2146,16 +2138,7 @@ export interface SlowStep {
   step: string;
   row: number;
   excess_us: number;
-  reason:
-    | Category
-    | Cause
-    | HostKind
-    | 'not_recorded'
-    | 'profiler_overhead'
-    | 'autotune'
-    | 'gc'
-    | 'recompile'
-    | null;
+  reason: Category | HostKind | 'not_recorded' | 'profiler_overhead' | 'autotune' | 'gc' | 'recompile' | null;
   explained_us: number | null;
   compile_ids: string[];
   why: string;
@@ -2289,7 +2272,7 @@ export interface StepCategory {
 
 export interface StepPart {
   kind: PartKind;
-  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
+  part: Category | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
 }
 

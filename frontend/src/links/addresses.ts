@@ -1,8 +1,8 @@
-import type { Compilation, Finding, Panel, Phase, HostCause, LateCause } from '../api/types';
+import type { Compilation, Finding, Panel, Phase, HostCause, HostKind, LateCause } from '../api/types';
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
 import { isCategory } from '../names/categories';
-import { CAUSES, HOST_KINDS, isHostKind } from '../names/causes';
+import { isHostKind } from '../names/causes';
 
 /** What a finding is about. */
 export function toFinding(finding: Finding): HashChange {
@@ -158,15 +158,14 @@ const LISTS: Record<string, HashChange> = {
   profiler_overhead: toPanel('step_breakdown'),
 };
 
-const toIdle = (cause: string): HashChange => ({ panel: 'gpu_utilization', row: `idle:${cause}` });
+const toIdle = (kind: HostKind): HashChange => ({ panel: 'gpu_utilization', row: `idle:${kind}` });
 
 /** key: of a part ("gpu gemm", "idle python", "compute"). */
 export function toPart(key: string, event: Event): HashChange {
   const [, kind, part] = /^(?:(\w+) )?(\w+)$/.exec(key)!;
   if (kind === 'host') return toPanel(part === 'compiled_graph' ? 'compiled_regions' : 'operators');
   const then = withShift(event) ? 'timeline' : null;
-  if (part! in CAUSES) return { ...toIdle(part!), then };
-  if (part !== 'compiled_graph' && isHostKind(part!)) return { ...toIdle(HOST_KINDS[part][2]), then };
+  if (part !== 'compiled_graph' && isHostKind(part!)) return { ...toIdle(part), then };
   return { ...(isCategory(part!) ? toCategory(part) : LISTS[part!]), then };
 }
 
@@ -188,13 +187,13 @@ const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: s
   slower_kernels: ['kernels', 'kernels'],
   more_work: ['kernels', 'kernels'],
 };
-const IDLE: Partial<Record<HostCause | LateCause, string>> = {
-  waiting: 'synchronise',
-  synchronise: 'synchronise',
-  nothing: 'nothing_launched',
-  launch: 'launch_call',
+const IDLE: Partial<Record<HostCause | LateCause, HostKind>> = {
+  waiting: 'waiting_for_gpu',
+  synchronise: 'waiting_for_gpu',
+  nothing: 'unaccounted',
+  launch: 'kernel_launches',
   data_loading: 'data_loading',
-  communication: 'communication_wait',
+  communication: 'waiting_for_ranks',
 };
 
 /** What the host did, by its cause and, where it is known, its name. */

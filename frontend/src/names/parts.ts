@@ -1,9 +1,9 @@
 /** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { Gpu, Category, Cause, HostKind, StepPart } from '../api/types';
+import type { Gpu, Category, HostKind, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
-import { CAUSES, causeHelp, HOST_KINDS, isHostKind, kindHelp, type Look } from './causes';
+import { HOST_KINDS, isHostKind, hostKindHelp, type Look } from './causes';
 
 type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
@@ -38,8 +38,7 @@ type PartName = Pick<StepPart, 'kind' | 'part'>;
 export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 
 const EXPOSED: Category[] = ['communication', 'memcpy', 'memset'];
-const HOST: Record<Exclude<StepPart['part'], Category | HostKind>, Look> = {
-  ...CAUSES,
+const OTHERS: Record<Exclude<StepPart['part'], Category | HostKind>, Look> = {
   not_recorded: ['GPU records are missing', 'var(--idle)'],
   profiler_overhead: ['profiler overhead', 'var(--line-strong)'],
 };
@@ -50,9 +49,8 @@ export function styleOf({ kind, part }: PartName): [...Look, help: string] {
     const exposed = EXPOSED.includes(part) ? `exposed ${label.toLowerCase()}` : label;
     return [exposed, categoryColor(part), categoryHelp(part)];
   }
-  const isKind = isHostKind(part) && !(part in CAUSES);
-  const [label, color] = isKind ? HOST_KINDS[part] : HOST[part as keyof typeof HOST];
-  let help = part in CAUSES ? causeHelp(part as Cause) : '';
-  help ||= isKind ? kindHelp(part) : meaningOf('device_parts', part);
+  const isKind = isHostKind(part);
+  const [label, color] = isKind ? HOST_KINDS[part] : OTHERS[part];
+  const help = isKind ? hostKindHelp(part) : meaningOf('device_parts', part);
   return [kind === 'idle' ? `idle: ${label}` : label, color, help];
 }

@@ -40,7 +40,7 @@ describe('what the host does', () => {
       'search.operators': 'aten::mm',
     });
     expect(toHostCause('guards', '', PLAIN)).toMatchObject({ panel: 'compiled_regions' });
-    expect(toHostCause('waiting', '', PLAIN)).toMatchObject({ row: 'idle:synchronise', then: null });
+    expect(toHostCause('waiting', '', PLAIN)).toMatchObject({ row: 'idle:waiting_for_gpu', then: null });
   });
 
   it('leads to its slices where no panel lists it, and with Shift', () => {
@@ -50,7 +50,7 @@ describe('what the host does', () => {
     });
     expect(toHostCause('operator', 'aten::mm', SHIFT)).toMatchObject({ 'search.timeline': 'aten::mm' });
     expect(toHostCause('nothing', '', SHIFT)).toMatchObject({
-      row: 'idle:nothing_launched',
+      row: 'idle:unaccounted',
       then: 'timeline',
     });
   });

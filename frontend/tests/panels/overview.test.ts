@@ -51,16 +51,16 @@ describe('the parts of a step', () => {
       row: 'idle:python',
     });
     expect(toStepPart('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
-    expect(toStepPart('idle compile', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
-    expect(toStepPart('idle compile', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
+    expect(toStepPart('idle compiling', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
+    expect(toStepPart('idle compiling', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
     expect(toStepPart('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
     expect(toStepPart('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
   });
 
   it('lead on to the timeline with Shift', () => {
     expect(toStepPart('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
-    expect(toStepPart('idle compile', recompiled, SHIFT)).toMatchObject({
-      row: 'idle:compile',
+    expect(toStepPart('idle compiling', recompiled, SHIFT)).toMatchObject({
+      row: 'idle:compiling',
       then: 'timeline',
     });
   });

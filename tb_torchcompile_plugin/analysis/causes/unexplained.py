@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, calling_sites, ledger
+from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
@@ -92,7 +93,7 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
             "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
             "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients, such as SparseAdam"
         )
-    if kind == "kernel_launches":
+    if kind == "kernel_launches" and context.profile.of(region_calls):
         return (
             'Launch less often: CUDA graphs (mode="reduce-overhead"), which need the same shapes and memory in each '
             "step, such as a static cache; or a larger batch"
@@ -103,7 +104,7 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
     function = next((name for name in names if frame_of(name)), "")  # of those that take most of the time
     if work := library_work(function):
         return f"{work.library} {work.does} there. {work.next_step}"
-    if kind in ("eager_operators", "graph_breaks"):
+    if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
         return "Compile the function that calls them, or give one operator what several calls are given now"
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"

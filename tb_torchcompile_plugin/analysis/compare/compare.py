@@ -36,7 +36,6 @@ from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -152,11 +151,11 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
-        span = profile.of(breakdown.window_breakdown, HostWork)
+        span = profile.of(breakdown.window_breakdown)
         length = span.wall_us if span else None
         rows: Sequence[breakdown.StepPart] = span.parts if span else []
     else:
-        length, rows = profile.of(steps.step_time).step_us, profile.of(breakdown.mean_parts, HostWork)
+        length, rows = profile.of(steps.step_time).step_us, profile.of(breakdown.mean_parts)
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
     on_gpu = len(profile.of(gpu_work).index)
     return _Run(profile, length, parts, category_sums(profile, whole=whole) if on_gpu else None)

@@ -25,7 +25,6 @@ from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
@@ -180,7 +179,7 @@ def _waits(profile: Profile) -> Iterator[MeasuredItem]:
     for site in profile.of(break_sites):
         if site.saves_us:
             yield _item("graph break", site.reason, site.file, site.line, round(1000 * site.saves_us))
-    for part in profile.of(mean_parts, HostWork):
+    for part in profile.of(mean_parts):
         if part.kind in ("idle", "host"):
             does = "the GPU idles" if part.kind == "idle" else "the host"
             yield MeasuredItem(f"{does}: {part.part.replace('_', ' ')}", value=round(1000 * part.time_us))

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -29,17 +29,19 @@ _REST = Attribution("nothing", "", "", 0)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
-    """Idle time by what the launching thread did, the first that holds; `thread_activity.CAUSES` in their order."""
+    """Idle time by what the launching thread did: the first of `thread_activity.HOST_KINDS` that holds."""
 
-    compile_us: float
-    communication_wait_us: float
-    synchronise_us: float
+    compiling_us: float
+    waiting_for_ranks_us: float
+    waiting_for_gpu_us: float
     data_loading_us: float
-    guards_wrapper_us: float
-    break_eager_us: float
-    launch_call_us: float
+    guards_us: float
+    kernel_launches_us: float
+    compiled_graph_us: float  # 0 where there is a GPU: there it runs
+    graph_breaks_us: float
+    eager_operators_us: float
     python_us: float
-    nothing_launched_us: float
+    unaccounted_us: float
 
 
 class GapBin(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class IdleGap(msgspec.Struct, frozen=True):
     start_us: float  # from the span's first event
     idle_us: float
     step: str | None  # in which the gap begins
-    cause: Cause  # the largest of `idle`
+    cause: HostKind  # the largest of `idle`
     idle: IdleCauses
     after: str | None  # the GPU event before the gap
     before: str  # the GPU event that ends it
@@ -211,7 +213,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         start_us=us(start - trace.window()[0]),
         idle_us=us(end - start),
         step=step,
-        cause=CAUSES[int(causes.argmax())],
+        cause=HOST_KINDS[int(causes.argmax())],
         idle=idle_causes(causes),
         after=_name(trace, int(gaps.preceding[index])),
         before=_name(trace, int(gaps.following[index])) or "",

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_replay
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 _WORK = 3  # kinds of work of a device: compute, exposed communication, exposed memory
 _COMMUNICATION, _INPUT, _COMPILE = (
-    CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
+    HOST_KINDS.index(kind) for kind in ("waiting_for_ranks", "data_loading", "compiling")
 )
 _MAX_GAPS = 50  # listed of each device
 

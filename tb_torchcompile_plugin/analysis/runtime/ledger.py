@@ -19,11 +19,11 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.source import shares
 from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserLines, line_launches
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, HostKind, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, exclusive, joined, subtract, union
 from tb_torchcompile_plugin.profile.model.attribution import culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -39,17 +39,6 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, sho
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
 TimeKind = Literal[HostKind, Category]
-KIND_OF_CAUSE: dict[Cause, HostKind] = {
-    "compile": "compiling",
-    "communication_wait": "waiting_for_ranks",
-    "synchronise": "waiting_for_gpu",
-    "data_loading": "data_loading",
-    "guards_wrapper": "guards",
-    "break_eager": "eager_operators",
-    "launch_call": "kernel_launches",
-    "python": "python",
-    "nothing_launched": "unaccounted",
-}
 KIND_WORDS: dict[TimeKind, str] = {
     "kernel_launches": "kernel launches",
     "compiled_graph": "compiled code",
@@ -143,7 +132,7 @@ def _path(profile: Profile) -> _Path:
         gpu_ns = covered_ns(times, work.begin, work.end)
         host_ns = covered_ns(idle, host.begin, host.end)
     else:
-        waits = profile.of(_causes) == CAUSES.index("synchronise")
+        waits = profile.of(_kinds) == HOST_KINDS.index("waiting_for_gpu")
         others = subtract(times, union(host.begin[waits], host.end[waits]))
         waiting = subtract(times, others)
         gpu_ns = covered_ns(waiting, work.begin, work.end)
@@ -184,29 +173,11 @@ def _tracks(profile: Profile) -> Int64s:
     return tracks.astype(np.int64)
 
 
-def _causes(profile: Profile) -> Int64s:
-    """Return the cause of each piece of the host's time, as an index into CAUSES."""
+def _kinds(profile: Profile) -> Int64s:
+    """Return the kind of each piece of the host's time, as an index into HOST_KINDS."""
     pieces = profile.of(host_timeline)
-    causes = profile.of(ThreadActivity).split(pieces.begin, pieces.end, profile.of(_tracks))
-    return np.asarray(causes.argmax(axis=1))
-
-
-def _in_breaks(profile: Profile) -> Mask:
-    """Return which pieces of the host's time are mostly in a graph break."""
-    pieces, tracks = profile.of(host_timeline), profile.of(_tracks)
-    inside = np.zeros(len(tracks), bool)
-    for track, breaks in profile.of(ThreadActivity).breaks.items():
-        inside |= (tracks == track) & (2 * covered_ns(breaks, pieces.begin, pieces.end) > pieces.ns)
-    return inside
-
-
-def _kind(cause: Cause, *, in_break: bool, on_cpu: bool, in_mark: bool) -> HostKind:
-    """Return the kind of a piece of the host's time. in_mark: whether there is nothing but a step's mark around it."""
-    if in_break and cause == "break_eager":
-        return "graph_breaks"
-    if on_cpu and cause == "launch_call":
-        return "compiled_graph"
-    return "unaccounted" if in_mark and cause == "python" else KIND_OF_CAUSE[cause]
+    kinds = profile.of(ThreadActivity).split(pieces.begin, pieces.end, profile.of(_tracks))
+    return np.asarray(kinds.argmax(axis=1))
 
 
 def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
@@ -218,21 +189,18 @@ def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     is_call = (row >= 0) & mask_of(trace.cats, RUNTIME_CATS.__contains__)[trace.cat[row]]
     row = np.where(is_call & (trace.parent[row] >= 0), trace.parent[row], row)
     blamed = culprits_of(profile, pieces.take(counted)._replace(row=row))
-    on_cpu = not len(profile.of(gpu_work).index)
     position = np.full(len(counted), -1)
     unnamed = np.array([not row.name and not row.file for row in blamed.culprits], bool)[blamed.code]
     names, position[unnamed] = _positions(profile, counted[unnamed])
     owner = np.full(len(counted), -1)
     owner[row >= 0] = profile.of(Ownership).compile_ids(row[row >= 0])
-    columns = np.stack(
-        (blamed.code, profile.of(_causes)[counted], profile.of(_in_breaks)[counted], position, owner)
-    )
+    columns = np.stack((blamed.code, profile.of(_kinds)[counted], position, owner))
     keys, group = np.unique(columns, axis=1, return_inverse=True)
     functions = profile.of(_functions)
-    for (code, cause, in_break, at, graph), time in zip(
-        keys.T.tolist(), sums(group, ns[counted], len(keys.T))
-    ):
-        kind = _kind(CAUSES[cause], in_break=bool(in_break), on_cpu=on_cpu, in_mark=at >= 0)
+    for (code, number, at, graph), time in zip(keys.T.tolist(), sums(group, ns[counted], len(keys.T))):
+        kind = HOST_KINDS[number]
+        if at >= 0 and kind == "python":  # there is nothing but a step's mark around it
+            kind = "unaccounted"
         culprit, compile_id = blamed.culprits[code], profile.of(Ownership).name(graph)
         line = functions.get(compile_id or "")
         if culprit.file:

@@ -23,14 +23,7 @@ from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, grou
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import (
-    CAUSES,
-    HOST_KINDS,
-    Cause,
-    HostKind,
-    HostWork,
-    ThreadActivity,
-)
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s, Intervals, covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -48,22 +41,16 @@ _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
 _LAST: tuple[Category, ...] = ("communication", "memcpy", "memset")
 _ORDER: tuple[Category, ...] = (*(name for name in CATEGORIES if name not in _LAST), *_LAST)
 PartKind = Literal["gpu", "idle", "host", "unknown", "profiler"]
-Part = Category | Cause | HostKind | Literal["not_recorded", "profiler_overhead"]
-Activities = type[ThreadActivity] | type[HostWork]
+Part = Category | HostKind | Literal["not_recorded", "profiler_overhead"]
 Reason = Part | Literal["gc", "autotune", "recompile"]
-# What a graph calls is launched where there is a GPU, and runs where there is none.
-_ON_CPU: dict[Cause | HostKind, Part] = {"launch_call": "compiled_graph"}
 _RECORDED_REASONS: tuple[Reason, ...] = ("gc", "autotune")
 # Of the operators' time of the busiest thread: a thread with less than that waits for it; chosen by eye.
 _WAITING_SHARE = 0.1
-_NO_REASON = ("python", "nothing_launched")  # what a thread does meanwhile is unknown
+_NO_REASON = ("python", "unaccounted")  # what a thread does meanwhile is unknown
 _REASON_NAMES: dict[Reason | None, str] = {
     None: "no single cause was recorded",
     "gc": "garbage collection",
     "autotune": "autotuning",
-    "guards_wrapper": "guards and wrapper",
-    "break_eager": "graph breaks or eager operators",
-    "launch_call": "operators and launches",
 }
 
 
@@ -99,7 +86,7 @@ class SlowStep(msgspec.Struct, frozen=True):
     step: str
     row: int  # among the steps
     excess_us: float  # time beyond the median step
-    # `gc` or `autotune`, where recorded; `recompile` or `compile`; otherwise the part that grew most. None where
+    # `gc` or `autotune`, where recorded; `recompile` or `compiling`; otherwise the part that grew most. None where
     # none of them explains half of the excess.
     reason: Reason | None
     explained_us: float | None
@@ -160,7 +147,7 @@ def _times_sentence(step: profile_steps.StepTime, times: StepTimes) -> str:
     return f"A step takes {duration(step.step_us)} (mean of {times.steps:,}{profiled}{varies})."
 
 
-def mean_parts(profile: Profile, activity: Activities = ThreadActivity) -> list[MeanPart]:
+def mean_parts(profile: Profile) -> list[MeanPart]:
     """Return the mean parts of the steady steps as they are unprofiled, and what profiling adds.
 
     Without steps those of the span. A GPU works as long profiled as not, so the overhead is taken out of the other
@@ -168,10 +155,10 @@ def mean_parts(profile: Profile, activity: Activities = ThreadActivity) -> list[
     """
     steady, step = profile.of(profile_steps.steady_steps), profile.of(profile_steps.step_time)
     if steady:
-        steps = profile.of(step_breakdowns, activity)
+        steps = profile.of(step_breakdowns)
         rows = [steps[row] for row in steady.rows.tolist()]
     else:
-        rows = [*filter(None, [profile.of(window_breakdown, activity)])]
+        rows = [*filter(None, [profile.of(window_breakdown)])]
     sums: dict[tuple[PartKind, Part], float] = defaultdict(float)
     for row in rows:
         for part in row.parts:
@@ -189,10 +176,10 @@ def mean_parts(profile: Profile, activity: Activities = ThreadActivity) -> list[
     return parts
 
 
-def step_breakdowns(profile: Profile, activity: Activities = ThreadActivity) -> list[StepBreakdown]:
+def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
     steps, windows = profile.of(profile_steps.StepWindows), profile.of(profile_steps.bottleneck_windows)
-    rows = _breakdowns(profile, steps.names, windows, steps.tracks, activity)
+    rows = _breakdowns(profile, steps.names, windows, steps.tracks)
     return [
         msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
         if lacks
@@ -201,14 +188,14 @@ def step_breakdowns(profile: Profile, activity: Activities = ThreadActivity) -> 
     ]
 
 
-def window_breakdown(profile: Profile, activity: Activities = ThreadActivity) -> StepBreakdown | None:
+def window_breakdown(profile: Profile) -> StepBreakdown | None:
     """Return the whole span as one row; None where nothing ran."""
     window = profile.of(profile_steps.span_window)
-    return _breakdowns(profile, [None], window, np.array([-1]), activity)[0] if window.total_ns else None
+    return _breakdowns(profile, [None], window, np.array([-1]))[0] if window.total_ns else None
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, marked: Int64s, activity: Activities
+    profile: Profile, names: Sequence[str | None], windows: Intervals, marked: Int64s
 ) -> list[StepBreakdown]:
     """Return the parts of each window; marked: the threads of their marks, -1 for none."""
     begins, ends = windows
@@ -218,13 +205,12 @@ def _breakdowns(
     # None without GPU events, or where those of all steps are incomplete.
     device = max(profile.of(idle_gaps), key=lambda device: busy_ns[device], default=None)
     kinds: list[tuple[PartKind, Part]]
-    causes: tuple[Cause | HostKind, ...] = CAUSES if activity is ThreadActivity else HOST_KINDS
     if device is None:
-        kinds = [("host", _ON_CPU.get(cause, cause)) for cause in causes]
-        columns = profile.of(activity).split(begins, ends, _working_tracks(profile, windows, marked)).T
+        kinds = [("host", cause) for cause in HOST_KINDS]
+        columns = profile.of(ThreadActivity).split(begins, ends, _working_tracks(profile, windows, marked)).T
     else:
-        kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in causes)]
-        idle = causes_in(profile.of(idle_gaps)[device], profile.of(activity), begins, ends).T
+        kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in HOST_KINDS)]
+        idle = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends).T
         columns = np.concatenate([_working(profile, device, windows), idle])
     assert np.array_equal(columns.sum(axis=0), ends - begins), "the parts do not sum to the steps"
     first = profile.trace.window()[0]
@@ -281,7 +267,7 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
         ids = [moment.compile_id for moment in by_step.get(step, [])]
         reason, explained = _reason({part: times[row] for part, times in growth.items()}, excess)
         why = _REASON_NAMES.get(reason) or str(reason).replace("_", " ")
-        if reason == "compile" and ids:
+        if reason == "compiling" and ids:
             reason, why = "recompile", f"recompile of {', '.join(ids)}"
         rows.append(SlowStep(step, row, excess, reason, explained, ids, why))
     return rows

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, UNACCOUNTED, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, steps_by_gpu
@@ -214,15 +214,17 @@ def _gap_items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:
     columns = zip(gaps.starts.tolist(), gaps.ends.tolist(), gaps.track.tolist())
     for (start, end, track), ns in zip(columns, causes_of(gaps, profile.of(ThreadActivity)).tolist()):
         row = longest_slice(trace, track, start, end) if track >= 0 else None
-        cause = CAUSES[max(range(len(ns)), key=ns.__getitem__)]
+        cause = HOST_KINDS[max(range(len(ns)), key=ns.__getitem__)]
         items.append(
             Item(
-                name="idle" if row is None or cause == CAUSES[NOTHING] else trace.names[trace.name[row]],
+                name="idle"
+                if row is None or cause == HOST_KINDS[UNACCOUNTED]
+                else trace.names[trace.name[row]],
                 start=start - origin,
                 dur=end - start,
                 color=f"gap_{cause}",
                 row=row,
-                facts={f"{name}_us": us(time) for name, time in zip(CAUSES, ns, strict=True) if time},
+                facts={f"{name}_us": us(time) for name, time in zip(HOST_KINDS, ns, strict=True) if time},
             )
         )
     return items

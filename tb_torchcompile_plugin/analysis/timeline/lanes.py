@@ -34,9 +34,11 @@ _HostKind = Literal[OwnCat, "runtime", "host_other"]
 _CompileKind = Literal["step", "region", "backward_region", "break", "recompile"]
 _CompilerKind = Literal["phase_dynamo", "phase_aot_autograd", "phase_inductor", "phase_triton"]
 _PhaseKind = Literal[_CompilerKind, "phase_autotune", "phase_cache", "phase_other"]
-_WaitKind = Literal["gap_compile", "gap_communication_wait", "gap_synchronise", "gap_data_loading"]
-_PythonKind = Literal["gap_guards_wrapper", "gap_break_eager", "gap_launch_call", "gap_python"]
-SliceKind = Literal[_HostKind, _CompileKind, _PhaseKind, _WaitKind, _PythonKind, "gap_nothing_launched"]
+_WaitKind = Literal["gap_compiling", "gap_waiting_for_ranks", "gap_waiting_for_gpu", "gap_data_loading"]
+_PythonKind = Literal[
+    "gap_guards", "gap_kernel_launches", "gap_graph_breaks", "gap_eager_operators", "gap_python"
+]
+SliceKind = Literal[_HostKind, _CompileKind, _PhaseKind, _WaitKind, _PythonKind, "gap_unaccounted"]
 Color = Category | SliceKind
 COLORS: tuple[Color, ...] = (*CATEGORIES, *get_args(SliceKind))
 COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}

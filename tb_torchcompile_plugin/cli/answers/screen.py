@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
-from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.api.answers.bounded import Commands
@@ -205,11 +205,7 @@ def _part(kind: str, words: str, time_us: float, percent: float) -> MeanPart:
 def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
     """Return each part by its name; Python that was not recorded is unaccounted time."""
     named = {name for row in span.ledger if row.kind == "python" for name in row.names}
-    words: dict[str, str] = {part: KIND_WORDS[kind] for part, kind in KIND_OF_CAUSE.items()}
-    words |= {
-        "compiled_graph": KIND_WORDS["compiled_graph"],
-        "break_eager": "eager operators or graph breaks",
-    }
+    words = {str(kind): words for kind, words in KIND_WORDS.items()}
     if all(map(is_region, named)):
         words["python"] = KIND_WORDS["unaccounted"]
     parts = grouped(rows, lambda row: (row.kind, words.get(row.part, row.part.replace("_", " "))))

@@ -1,6 +1,6 @@
 """What was a host thread doing at each moment, as far as that explains why a GPU waits for it?
 
-Each nanosecond of a thread gets the first of CAUSES that is true. Their order is that of what to change first: a
+Each nanosecond of a thread gets the first of HOST_KINDS that is true. Their order is that of what to change first: a
 thread that compiles inside the data loader compiles.
 """
 
@@ -21,21 +21,6 @@ from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 
-Cause = Literal[
-    "compile",
-    "communication_wait",
-    "synchronise",
-    "data_loading",
-    "guards_wrapper",
-    "break_eager",
-    "launch_call",
-    "python",
-    "nothing_launched",
-]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-NOTHING = len(CAUSES) - 1
-
-# The same for what eager and compiled code share: see `HostWork`.
 HostKind = Literal[
     "compiling",
     "waiting_for_ranks",
@@ -50,6 +35,7 @@ HostKind = Literal[
     "unaccounted",
 ]
 HOST_KINDS: tuple[HostKind, ...] = get_args(HostKind)
+UNACCOUNTED = HOST_KINDS.index("unaccounted")
 
 # What a host slice is by its name, where it is not the compiler's. Without a rule its `cat` decides.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
@@ -78,9 +64,11 @@ class Activity(NamedTuple):
 
 
 class ThreadActivity:
-    """The threads of one trace; the activity of a thread is computed when first asked for."""
+    """The threads of one trace; the activity of a thread is computed when first asked for.
 
-    causes: tuple[str, ...] = CAUSES
+    Eager and compiled code compare like with like: an operator that launches does so in an eager step and in a compiled
+    graph alike, so it is a kernel launch in both. `eager_operators` are the others; `graph_breaks` what a break adds.
+    """
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
@@ -97,8 +85,11 @@ class ThreadActivity:
             track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
             for track, gaps in breaks.items()
         }
+        work = profile.of(gpu_work).index
         # Without a GPU the kernels of a graph run in its calls; most of them have no slice of their own.
-        self._is_on_cpu = not len(profile.of(gpu_work).index)
+        self._is_on_cpu = not len(work)
+        self._launches = np.zeros(len(trace) + 1, bool)  # operators that launch; row -1 is none
+        self._launches[trace.op_of()[work]] = True
         self._memo = Memo()
 
     def split(self, starts: Int64s, ends: Int64s, tracks: Int64s) -> Int64s:
@@ -106,20 +97,19 @@ class ThreadActivity:
 
         The columns of a row sum to the length of its window.
         """
-        nothing = len(self.causes) - 1
-        answer = np.zeros((len(starts), nothing + 1), np.int64)
+        answer = np.zeros((len(starts), len(HOST_KINDS)), np.int64)
         for track in np.unique(tracks[tracks >= 0]).tolist():
             rows = np.flatnonzero(tracks == track)
             times, causes = self._memo.get(track, partial(self._activity, track))
             edges = [(at, np.searchsorted(times, at, "right")) for at in (starts[rows], ends[rows])]
-            for cause in np.unique(causes[causes < nothing]).tolist():
+            for cause in np.unique(causes[causes < UNACCOUNTED]).tolist():
                 before = np.append([0, 0], np.cumsum(np.where(causes[:-1] == cause, np.diff(times), 0)))
                 since, until = (
                     before[behind] + np.where(causes[behind - 1] == cause, at - times[behind - 1], 0)
                     for at, behind in edges
                 )
                 answer[rows, cause] = until - since
-        answer[:, nothing] = ends - starts - answer.sum(axis=1)
+        answer[:, UNACCOUNTED] = ends - starts - answer.sum(axis=1)
         assert (answer >= 0).all()
         return answer
 
@@ -136,44 +126,14 @@ class ThreadActivity:
             layers[kind] = union(starts[indices], ends[indices])
         layers["all"] = union(starts, ends)
         layers["break"] = self.breaks.get(track, union(starts[:0], ends[:0]))
-        layers["launching"] = self._launching(rows, starts, ends)
+        launches = self._launches[:-1][rows]
+        layers["launching"] = union(starts[launches], ends[launches])
         return _first_match(layers, self._conditions)
 
-    def _launching(self, rows: slice, starts: Int64s, ends: Int64s) -> Intervals:
-        return union(starts[:0], ends[:0])
-
     def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
-        """Return where each cause but the last is true. What runs inside a graph is the graph's, and not eager."""
-        return [
-            *(on[kind] for kind in _FIRST),
-            (on["op"] | on["break"]) & ~on["graph"],
-            on["call"] | (on["graph"] & (on["op"] | self._is_on_cpu)),
-            on["all"],
-        ]
-
-
-class HostWork(ThreadActivity):
-    """The same threads, divided so that eager and compiled code compare like with like.
-
-    An operator that launches does so in an eager step and in a compiled graph alike: it is a kernel launch in both.
-    `eager_operators` are the others; `graph_breaks` what a break adds.
-    """
-
-    causes = HOST_KINDS
-
-    def __init__(self, profile: Profile) -> None:
-        super().__init__(profile)
-        operators = profile.trace.op_of()[profile.of(gpu_work).index]
-        self._launches = np.zeros(len(profile.trace) + 1, bool)  # operators that launch; row -1 is none
-        self._launches[operators] = True
-
-    def _launching(self, rows: slice, starts: Int64s, ends: Int64s) -> Intervals:
-        launches = self._launches[:-1][rows]
-        return union(starts[launches], ends[launches])
-
-    def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
-        compiled = on["graph"] & (on["op"] | self._is_on_cpu)
-        launching = on["call"] | (on["launching"] & on["op"]) | compiled
+        """Return where each kind but the last is true. What runs inside a graph is the graph's, and not eager."""
+        in_graph = on["graph"] & (on["op"] | self._is_on_cpu)
+        launching = on["call"] | (on["launching"] & on["op"]) | in_graph
         return [
             *(on[kind] for kind in _FIRST),
             launching & (not self._is_on_cpu),

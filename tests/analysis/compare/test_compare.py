@@ -513,7 +513,7 @@ def test_launching_is_one_cause_in_eager_and_in_compiled_code(recording):
     launches = parts["kernel_launches"]
     assert launches.a == pytest.approx(7381, abs=1) and launches.b == pytest.approx(7539, abs=1)
     assert parts["eager_operators"].delta == pytest.approx(-1364, abs=1)
-    assert "graph_breaks" not in parts and not {"break_eager", "launch_call"} & parts.keys()
+    assert "graph_breaks" not in parts
     assert comparison.step_time
     assert sum(row.time_us.delta or 0 for row in comparison.parts) == pytest.approx(
         change(comparison.step_time)

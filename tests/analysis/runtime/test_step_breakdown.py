@@ -71,9 +71,9 @@ def when(event: Event) -> tuple[int, int]:
 
 GRAPHS = re.compile(r"CompiledFunction(Backward)?$|## Call CompiledFxGraph")
 RULES = (  # of a name, first match; "op" and "call" are of a kind of event
-    ("compile", r".*\(dynamo_timed\)"),
-    ("synchronise", r"cuda\w*Synchronize$|cudaMemcpy$"),
-    ("guards_wrapper", r"TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue"),
+    ("compiling", r".*\(dynamo_timed\)"),
+    ("waiting_for_gpu", r"cuda\w*Synchronize$|cudaMemcpy$"),
+    ("guards", r"TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue"),
 )
 LAST = ["communication", "memcpy", "memset"]
 
@@ -91,6 +91,12 @@ class ByHand:
         self.host: dict[int, list[Slice]] = defaultdict(list)
         for event in host:
             self.host[event["tid"]].append((*when(event), event["name"], event["cat"]))
+        ids = {event["args"].get("External id") for event in events if event in gpu} - {None}
+        self.launching = {
+            (*when(event), event["name"])
+            for event in host
+            if event["cat"] == "cpu_op" and event["args"].get("External id") in ids
+        }
         self.gaps = {tid: breaks(slices) for tid, slices in self.host.items()}
 
     def parts(self, begin: int, end: int) -> dict[tuple[str, str], int]:
@@ -111,7 +117,7 @@ class ByHand:
             )
         after = [correlation for start, *_, correlation in self.gpu if start > moment]
         if not after:
-            return "idle", "nothing_launched"
+            return "idle", "unaccounted"
         tid = self.thread_of[after[0]]
         now = [one for one in self.host[tid] if one[0] <= moment < one[1]]
         return "idle", self.cause(now, any(start <= moment < end for start, end in self.gaps[tid]))
@@ -123,11 +129,14 @@ class ByHand:
         graph = any(GRAPHS.match(name) for *_, name, _ in now)
         regions = ("Torch-Compiled Region", "## Call", "CompiledFunction")
         op = any(cat == "cpu_op" and not name.startswith(regions) for *_, name, cat in now)
-        if (op or in_a_break) and not graph:
-            return "break_eager"
-        if op or any(cat.startswith("cuda_") for *_, cat in now):
-            return "launch_call"
-        return "python" if now else "nothing_launched"
+        launches = graph or any(one[:3] in self.launching for one in now)
+        if (op and launches) or any(cat.startswith("cuda_") for *_, cat in now):
+            return "kernel_launches"
+        if in_a_break and not graph:
+            return "graph_breaks"
+        if op:
+            return "eager_operators"
+        return "python" if now else "unaccounted"
 
 
 def breaks(slices: list[Slice]) -> list[tuple[int, int]]:
@@ -167,13 +176,13 @@ def test_each_part_by_hand(tmp_path: Path) -> None:
         ("gpu", "memcpy"): 10_000,
         ("gpu", "aten"): 5_000,
         ("idle", "data_loading"): 10_000,
-        ("idle", "compile"): 20_000,
-        ("idle", "guards_wrapper"): 10_000,
-        ("idle", "launch_call"): 2_000,
-        ("idle", "break_eager"): 10_000,
-        ("idle", "synchronise"): 40_000,
+        ("idle", "compiling"): 20_000,
+        ("idle", "guards"): 10_000,
+        ("idle", "kernel_launches"): 5_000,
+        ("idle", "eager_operators"): 7_000,
+        ("idle", "waiting_for_gpu"): 40_000,
         ("idle", "python"): 28_000,
-        ("idle", "nothing_launched"): 15_000,
+        ("idle", "unaccounted"): 15_000,
     }
     assert sum(parts(row).values()) == 200_000
 
@@ -196,7 +205,7 @@ def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
     (row,) = report(tmp_path, events).steps
     assert parts(row) == {
         ("host", "compiled_graph"): 50_000,
-        ("host", "break_eager"): 20_000,
+        ("host", "eager_operators"): 20_000,
         ("host", "python"): 30_000,
     }
 
@@ -204,9 +213,9 @@ def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
 def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) -> None:
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
     window = window_breakdown(profile_with(tmp_path, events))
-    assert window and parts(window) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
+    assert window and parts(window) == {("host", "eager_operators"): 40_000, ("host", "unaccounted"): 10_000}
     labels = window_breakdown(profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")]))
-    assert labels and parts(labels) == {("host", "nothing_launched"): 5_000}
+    assert labels and parts(labels) == {("host", "unaccounted"): 5_000}
 
 
 def steps_of(*lengths: float, inside: dict[int, list[tuple[str, str, float]]]) -> list[Event]:
@@ -227,13 +236,13 @@ def steps_of(*lengths: float, inside: dict[int, list[tuple[str, str, float]]]) -
     [
         ([("Python GC", "python_function", 90.0)], "gc", 90),
         ([("<built-in function collect>", "python_function", 90.0)], "gc", 90),
-        ([("inductor_compile (dynamo_timed)", "cpu_op", 90.0)], "compile", 90),
+        ([("inductor_compile (dynamo_timed)", "cpu_op", 90.0)], "compiling", 90),
         ([("CachingAutotuner.benchmark_all_configs (dynamo_timed)", "cpu_op", 90.0)], "autotune", 90),
         ([("enumerate(DataLoader)#x.__next__", "user_annotation", 90.0)], "data_loading", 90),
-        ([("cudaDeviceSynchronize", "cuda_runtime", 90.0)], "synchronise", 90),
-        ([("cudaDeviceSynchronize", "cuda_runtime", 52.0)], "synchronise", 52),
+        ([("cudaDeviceSynchronize", "cuda_runtime", 90.0)], "waiting_for_gpu", 90),
+        ([("cudaDeviceSynchronize", "cuda_runtime", 52.0)], "waiting_for_gpu", 52),
         ([("cudaDeviceSynchronize", "cuda_runtime", 49.0)], None, None),
-        ([("CachingAutotuner.precompile (dynamo_timed)", "cpu_op", 90.0)], "compile", 90),
+        ([("CachingAutotuner.precompile (dynamo_timed)", "cpu_op", 90.0)], "compiling", 90),
         ([("train.py(3): f", "python_function", 90.0)], None, None),
         (  # the largest of three, but not half of it
             [
@@ -274,7 +283,7 @@ def test_what_every_step_does_is_no_reason(tmp_path: Path) -> None:
     inside = dict.fromkeys(range(4), load)
     inside[2] = [*load, ("inductor_compile (dynamo_timed)", "cpu_op", 80.0)]
     (slow,) = report(tmp_path, steps_of(100, 102, 200, 99, inside=inside)).slow
-    assert (slow.reason, slow.explained_us) == ("compile", 80)
+    assert (slow.reason, slow.explained_us) == ("compiling", 80)
 
 
 def test_a_recompile_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     gpu_utilization,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import Event, kernel, launch, slice_, step, write_trace
 
@@ -100,26 +100,26 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
         (60, 0, 0, "python", "compute"),
         (60, 40, 0, "python", "communication"),
         (90, 10, 60, "python", "copy"),
-        (10, 0, 0, "communication_wait", "communication"),
+        (10, 0, 0, "waiting_for_ranks", "communication"),
         (10, 0, 0, "data_loading", "input"),
-        (10, 0, 0, "compile", "compile"),
+        (10, 0, 0, "compiling", "compile"),
         *(
             (10, 0, 0, cause, "launch")
-            for cause in CAUSES
-            if cause not in ("communication_wait", "data_loading", "compile")
+            for cause in HOST_KINDS
+            if cause not in ("waiting_for_ranks", "data_loading", "compiling")
         ),
     ],
 )
 def test_the_largest_part_bounds_a_step(
     busy: int, communication: int, memory: int, cause: str, bound: str
 ) -> None:
-    idle = np.zeros(len(CAUSES), np.int64)
-    idle[CAUSES.index(cause)] = 100_000 - busy * 1000
+    idle = np.zeros(len(HOST_KINDS), np.int64)
+    idle[HOST_KINDS.index(cause)] = 100_000 - busy * 1000
     work = np.array([busy - communication - memory, communication, memory]) * 1000
     parts = np.concatenate([work, idle])
     answer = _verdict({3: parts})
     assert (answer.bound, answer.device) == (bound, 3)
-    waits = idle[CAUSES.index("communication_wait")] / 1000
+    waits = idle[HOST_KINDS.index("communication_wait")] / 1000
     assert answer.communication_us == communication + waits
     assert answer.share_percent == max(100 - busy, *work / 1000, answer.communication_us)
     profiled = _unprofiled(parts, 5_000)
@@ -207,7 +207,7 @@ def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
     longest, shorter = report(write_trace(tmp_path, events)).longest_gaps
     assert (longest.start_us, longest.idle_us, shorter.idle_us) == (10, 60, 5)
     assert (longest.step, longest.cause, longest.launch) == ("ProfilerStep#1", "python", "cudaLaunchKernel")
-    assert (longest.after, longest.before, longest.idle.break_eager_us) == ("k", "k", 20)
+    assert (longest.after, longest.before, longest.idle.eager_operators_us) == ("k", "k", 15)
     assert {row.name: row.time_us for row in longest.host} == {
         "train.py(3): f": 32,
         "aten::mul": 15,
@@ -233,7 +233,7 @@ def test_numbers_of_recordings_add_up(
     )  # no graphs, nothing unmatched
     assert len(answer.steps) == known["steps"]
     for gap in answer.longest_gaps:
-        known_time = sum(row.time_us for row in gap.host) + gap.idle.nothing_launched_us
+        known_time = sum(row.time_us for row in gap.host) + gap.idle.unaccounted_us
         assert known_time <= gap.idle_us + 1e-6
 
 

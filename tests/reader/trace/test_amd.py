@@ -62,9 +62,9 @@ def test_waiting_for_the_gpu_is_told_from_launching(profile: Profile) -> None:
     (gpu,) = gpu_utilization(profile).idle
     assert gpu.idle_us == 100 + 50
     assert (
-        gpu.causes.synchronise_us == 90 + 50
+        gpu.causes.waiting_for_gpu_us == 90 + 50
     )  # until the first wait ends, and all the while the copy is waited for
-    assert gpu.causes.break_eager_us == 10
+    assert gpu.causes.eager_operators_us == 6 and gpu.causes.kernel_launches_us == 4
 
 
 STEP = 1000.0

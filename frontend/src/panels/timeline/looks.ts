@@ -5,11 +5,11 @@ import { type Arrow, exact } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
 import { categoryLabel, isCategory } from '../../names/categories';
-import { CAUSES } from '../../names/causes';
+import { HOST_KINDS } from '../../names/causes';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
-  Cause,
+  HostKind,
   Lane,
   Phase,
   SliceKind,
@@ -41,7 +41,7 @@ type Color = Category | SliceKind;
 /** Idle time has the colour of its cause, as in all other pictures. */
 export function lookOf(color: Color): { label: string; token: string; idle: boolean } {
   if (isCategory(color)) return { label: categoryLabel(color), token: `--cat-${color}`, idle: false };
-  const cause = CAUSES[color.slice('gap_'.length) as Cause];
+  const cause = HOST_KINDS[color.slice('gap_'.length) as HostKind];
   if (cause) return { label: `Idle: ${cause[0]}`, token: cause[1].slice('var('.length, -1), idle: true };
   const phase = color.slice('phase_'.length) as Phase;
   const [label, token] = SLICES[color as Plain] ?? [

@@ -2,12 +2,12 @@
 import type {
   DeviceInStep,
   GapBin,
+  HostKind,
   IdleGap,
   LaunchCall,
   StepUtilization,
   Stream,
   HeldUp,
-  Cause,
   GpuUtilization,
   IdleCauses,
   Verdict,
@@ -17,7 +17,14 @@ import { isInsufficient } from '../../../api/findings.svelte';
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { Column } from '../../../table/table';
 import { shortKernel } from '../../../names/kernel_names';
-import { causeHelp, causeLabel, HOST_CAUSES, hostHelp, CAUSES, heldUpName } from '../../../names/causes';
+import {
+  heldUpName,
+  HOST_CAUSES,
+  HOST_KINDS,
+  hostHelp,
+  hostKindHelp,
+  hostKindLabel,
+} from '../../../names/causes';
 import { barPart, busyParts, idlePart } from '../../../names/parts';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
@@ -29,8 +36,8 @@ export const GAP_COLUMNS: Column<IdleGap>[] = [
   {
     key: 'cause',
     label: 'Mostly',
-    show: (r) => causeLabel(r.cause),
-    meaning: (r) => causeHelp(r.cause),
+    show: (r) => hostKindLabel(r.cause),
+    meaning: (r) => hostKindHelp(r.cause),
   },
   { key: 'step', label: 'Step' },
   { key: 'after', label: 'After', show: (r) => shortKernel(r.after!), grow: 1, title: (r) => r.after ?? '' },
@@ -136,13 +143,13 @@ export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
 
 type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
 
-const ORDER = Object.keys(CAUSES) as Cause[];
+const KINDS = Object.keys(HOST_KINDS) as HostKind[];
 
 /** Idle time by cause, without what did not occur. */
 export function causeParts(idle: IdleCauses): DevicePart[] {
-  const parts = ORDER.map((cause) => {
-    const [label, color] = CAUSES[cause];
-    return { ...barPart(cause, label, idle[`${cause}_us`], color, causeHelp(cause)), idle: true };
+  const parts = KINDS.map((kind) => {
+    const [label, color] = HOST_KINDS[kind];
+    return { ...barPart(kind, label, idle[`${kind}_us`], color, hostKindHelp(kind)), idle: true };
   });
   return parts.filter(({ value }) => value > 0);
 }

@@ -7,8 +7,9 @@ import { toPart, withShift, toPanel } from '../../../links/addresses';
 export function toStepPart(key: string, compile: Compile | null, event: Event): HashChange {
   if (key === 'gpu rest') return toPanel('step_breakdown');
   if (withShift(event)) return toPart(key, event);
-  if (/ compile$/.test(key)) return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
-  if (/ (guards_wrapper|break_eager)$/.test(key)) return toPanel('compiled_regions');
+  if (/ compiling$/.test(key)) return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
+  if (/ graph_breaks$/.test(key)) return toPanel('graph_breaks');
+  if (/ guards$/.test(key)) return toPanel('compiled_regions');
   return toPart(key, event);
 }
 
