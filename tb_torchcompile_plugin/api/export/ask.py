@@ -116,7 +116,7 @@ class RouteReader:
     def keep_all(self, name: str, every: Iterator[Texts]) -> Iterator[bytes]:
         """Keep many answers of one route, each once; yield the blocks that get ready meanwhile."""
         for texts in every:
-            if key_of(name, texts) not in self.pack:
+            if key_of(name, texts) not in self.pack.locations:
                 self.keep(name, texts)
                 yield from self.pack.take()
 

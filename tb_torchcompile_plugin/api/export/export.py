@@ -224,7 +224,8 @@ class Export:
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
                 for span in spans:
-                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}", key)
+                    other = f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}"
+                    self.pack.locations.setdefault(other, self.pack.locations[key])
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
