@@ -236,31 +236,37 @@ def time_of(kind: type[msgspec.Struct]) -> str | None:
 def _kinds() -> dict[str, dict[str, type[msgspec.Struct]]]:
     """Return by the name of a section the types of its rows, by what they are about."""
     kinds: dict[str, dict[str, type[msgspec.Struct]]] = {}
-    for name, about, kind in _walk(Report, "logdir", ""):
+    for name, about, kind in rows_in(Report, "logdir", ""):
         kinds.setdefault(name, {})[about] = kind
     del kinds["findings"]["job"]  # among those of the logdir
     return kinds
 
 
-def _walk(
+def rows_in(
     struct: type[msgspec.Struct], about: str, path: str
 ) -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
+    """Yield the section of each list of rows, what there is one such list of, and the type of the rows."""
     for field, kind in get_type_hints(struct).items():
         level = "" if path else LEVELS.get(field, "")
         for row in _structs_in(kind, of_list=True):
             if level:
-                yield from _walk(row, level, "")
+                yield from rows_in(row, level, "")
             else:
                 yield path + field, about, row
         for inner in _structs_in(kind, of_list=False):
             half = field in HALVES
-            yield from _walk(inner, field if half else about, path if half else f"{path}{field}.")
+            yield from rows_in(inner, field if half else about, path if half else f"{path}{field}.")
 
 
 def _structs_in(kind: Any, of_list: bool) -> Iterator[type[msgspec.Struct]]:
     """Yield the structs that a field may hold, or the rows of its list."""
-    for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+    for option in options_of(kind):
         if of_list and get_origin(option) in (list, tuple):
             yield from _structs_in(get_args(option)[0], of_list=False)
         elif not of_list and isinstance(option, type) and issubclass(option, msgspec.Struct):
             yield option
+
+
+def options_of(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union; a type that is none by itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
