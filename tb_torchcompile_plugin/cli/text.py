@@ -13,7 +13,6 @@ from tb_torchcompile_plugin.api.sheets import key_of
 from tb_torchcompile_plugin.cli.text_table import (
     MAX_ROWS,
     Plain,
-    lines_of,
     print_lines,
     print_table,
     print_title,
@@ -24,19 +23,9 @@ from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 
 _PARTS = {"late": "causes", "ranks.differences": "groups"}  # rows within a row that have a table of their own
 _MAX_PARTS = 5
+# What a table of runs shows of each.
+RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks", "recompiles", "finding")
 _LOGDIR = Address()  # the place of the tables of all runs
-
-
-class RunLine(msgspec.Struct, frozen=True):
-    """What a table of runs shows of each: the fields of `RunRow`."""
-
-    run: str
-    step_us: float | None
-    gpu_busy_percent: float | None
-    compile_s: float | None
-    graph_breaks: int | None
-    recompiles: int | None
-    finding: str | None
 
 
 @contextmanager
@@ -120,8 +109,8 @@ def _print(console: Console, table: Table, top: int | None) -> None:
     if table.section == "findings":
         _print_findings(console, table.rows, top)
     else:
-        of_runs = table.section == "all_runs"
-        print_table(console, table.section, lines_of(RunLine, table.rows) if of_runs else table.rows, top)
+        names = RUN_COLUMNS if table.section == "all_runs" else ()
+        print_table(console, table.section, table.rows, top, names)
     if parts := _PARTS.get(table.section):
         for row in table.rows[:top]:
             print_table(console, f"{table.section} {key_of(row)}, {parts}", getattr(row, parts), _MAX_PARTS)

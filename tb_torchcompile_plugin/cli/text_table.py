@@ -3,12 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import reduce
 from textwrap import shorten, wrap
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.cells import cell_len
@@ -154,9 +154,6 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-Line = TypeVar("Line", bound=msgspec.Struct)
-
-
 class TextColumn(NamedTuple):
     """A column as it is printed."""
 
@@ -205,11 +202,6 @@ def print_table(
         grid.add_row(*map(_cell, fitting, texts))
     console.print(grid)
     console.print()
-
-
-def lines_of(kind: type[Line], rows: Iterable[msgspec.Struct]) -> list[Line]:
-    """Return the fields of rows that a shorter kind of row has, in its order."""
-    return msgspec.convert(list(rows), list[kind], from_attributes=True)  # type: ignore[valid-type]
 
 
 def print_title(console: Console, title: str, **counts: tuple[int, int]) -> None:
@@ -281,7 +273,7 @@ def _columns(rows: Sequence[msgspec.Struct], names: Sequence[str]) -> Iterator[T
     places = columns_of(type(rows[0]))
     by_name = {place.path[-1]: place for place in sorted(places, key=lambda place: -len(place.path))}
     heads: set[str] = set()
-    time = time_of(type(rows[0]))
+    time = time_of(type(rows[0]), tuple(names))
     for place in map(by_name.__getitem__, names) if names else _usual(places):
         columns = list(_texts(place, rows))
         is_time = place.path[-1] == time and len(columns) == 1

@@ -3,41 +3,19 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.api.catalog import Ids
 from tb_torchcompile_plugin.api.export.export import Chosen, pick
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import (
-    lines_of,
-    print_json,
-    print_lines,
-    print_table,
-    stdout_console,
-)
+from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
 _MAX_JOB_BYTES = 500_000_000
-
-
-class _Gain(msgspec.Struct, frozen=True):
-    after_us: float
-    low_us: float
-    high_us: float
-    gain_percent: float
-
-
-class FixLine(msgspec.Struct, frozen=True):
-    """What the table shows of a fix: the fields of `FixRow`."""
-
-    sentence: str
-    predicted: _Gain
-    id: str
+_FIX_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
 
 
 class NoSuchFix(NotFound):
@@ -107,7 +85,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
     more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
-    print_table(console, f"fixes{more}", lines_of(FixLine, scenario.fixes), None)
+    print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.picked:
             print_lines(console, f"{row.sentence}:")

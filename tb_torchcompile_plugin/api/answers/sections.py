@@ -224,9 +224,12 @@ def chosen(sections: Collection[str]) -> list[str]:
 
 
 @cache
-def time_of(kind: type[msgspec.Struct]) -> str | None:
-    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum."""
-    fields = kind.__struct_fields__
+def time_of(kind: type[msgspec.Struct], among: tuple[str, ...] = ()) -> str | None:
+    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum.
+
+    among: fields that count; () for all.
+    """
+    fields = among or kind.__struct_fields__
     usual = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
     return next(iter((*usual, *times)), None)

@@ -5,15 +5,12 @@ do. Where nothing would make a step faster they say so, and what is worth knowin
 """
 
 from collections.abc import Sequence
-from typing import Annotated
 
-import msgspec
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
     NOTHING_COMPILED_SHOWS,
@@ -26,9 +23,8 @@ from tb_torchcompile_plugin.api.answers.search import (
 )
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
-from tb_torchcompile_plugin.cli.text import RunLine
+from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
 from tb_torchcompile_plugin.cli.text_table import (
-    lines_of,
     print_command,
     print_lines,
     print_table,
@@ -39,18 +35,9 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
+_RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
 _FINDINGS, _PARTS, _RANKS, _RUNS = 5, 9, 5, 8
-
-
-class RankLine(msgspec.Struct, frozen=True):
-    """What the screen shows of a rank: fields of `RankRow`."""
-
-    rank: int
-    host: str | None
-    step_us: float | None
-    wait_us: Annotated[float, column_head("Waits for others")]
-    late_us: Annotated[float, column_head("Others wait for it")]
 
 
 def print_screen(console: Console, report: Report, logdir: str) -> None:
@@ -63,7 +50,7 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     _print_parts(console, answer)
     _print_compiled(console, answer)
     others = [row for row in report.all_runs if row.run != report.runs[0].run]
-    print_table(console, "Other runs, newest first", lines_of(RunLine, others), _RUNS)
+    print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
     print_title(console, "What to ask next")
     for command, why in _next(report, answer, commands).items():
         print_command(console, command, why)
@@ -176,7 +163,7 @@ def _print_ranks(console: Console, answer: FirstAnswer) -> None:
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
         title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
-    print_table(console, title, lines_of(RankLine, rows))
+    print_table(console, title, rows, names=_RANK_COLUMNS)
 
 
 def _print_parts(console: Console, answer: FirstAnswer) -> None:
