@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of, counterpart_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
@@ -165,21 +165,13 @@ def recorded_ns(span: discovery.SpanFile) -> int:
     return discovery.span_time_ns(span.span) or span.file.mtime_ns
 
 
-class NoSuchRun(NotFound):
-    """The run that was asked for by name does not exist: a wrong argument."""
-
-    def __init__(self, run: str, known: Sequence[str]) -> None:
-        there = ", ".join(map(repr, known)) or "none"
-        super().__init__(
-            f"there is no run {run!r}", next_step=f"There {'is' if len(known) < 2 else 'are'} {there}"
-        )
-
-
 def only_run(runs: Runs, run: str) -> Runs:
-    """Keep the run of this name, all runs for "". Raises NoSuchRun."""
+    """Keep the run of this name, all runs for "". Raises WrongArgument."""
     kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
-        raise NoSuchRun(run, [listed.run for listed in runs.runs])
+        names = ", ".join(repr(listed.run) for listed in runs.runs) or "none"
+        next_step = f"There {'is' if len(runs.runs) < 2 else 'are'} {names}"
+        raise WrongArgument(f"there is no run {run!r}", next_step=next_step)
     return msgspec.structs.replace(runs, runs=kept)
 
 

@@ -10,21 +10,22 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     measure_run,
 )
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import check, open_logdir
 
 
 def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
     """Return the runs at a path: the newest span of a logdir with all ranks of its job, or those of a baseline file.
 
-    run: of a logdir with several. Raises UserError where nothing can be read, and NoSuchRun.
+    run: of a logdir with several. Raises UserError where nothing can be read, and WrongArgument.
     """
-    check(path)
-    return load(path) if is_baseline(path) else [measure_run(_recording(path, run))]
+    if is_baseline(path):
+        check(path)
+        return load(path)
+    return [measure_run(_recording(path, run))]
 
 
 def _recording(path: str, only: str) -> RunSource:
-    session = Session([("", path)], ahead=False)
+    session = open_logdir(path)
     run, worker, span = newest_span(only_run(session.runs(), only), path)
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
     job = session.job(run, span) if span else None

@@ -1,7 +1,6 @@
 """A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import get_annotations
@@ -51,12 +50,11 @@ from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, ru
 from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import span_of_run
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
-from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.cache.copies import read
@@ -160,15 +158,14 @@ ALL_RUNS = ReportFilter()
 
 
 def read_report(logdir: str, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS) -> Report:
-    """Report what is below a folder, or one file. Raises UserError where there is no such path, and NoSuchRun."""
-    check(logdir)
-    return whole_report(Session([("", logdir)]), progress, wanted)
+    """Report what is below a folder, or one file. Raises UserError where there is no such path, and WrongArgument."""
+    return whole_report(open_logdir(logdir), progress, wanted)
 
 
 def whole_report(
     session: Session, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS
 ) -> Report:
-    """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
+    """Report all runs, or one. What cannot be read becomes a warning. Raises WrongArgument."""
     listing = session.look()
     names = {run.run for run in only_run(runs_in(listing), wanted.run).runs}
     rows = [(listed.run, workers) for listed, workers in listing.runs if listed.run in names]
@@ -363,20 +360,6 @@ def _read_span(
     if not ranks and trace.is_whole():
         session.answers.get("report", SpanRead, source, lambda: report)
     return report, profile
-
-
-def check(logdir: str) -> None:
-    """Raise UserError for a local path that is neither a file nor a folder."""
-    path = plain_path(logdir)
-    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
-        return
-    if os.path.exists(path):
-        raise UserError(
-            "this is a pipe or a device, not a regular file",
-            file=logdir,
-            next_step="Write it to a file first",
-        )
-    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
 def all_warnings(report: Report) -> Iterator[Notice]:

@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
@@ -328,6 +329,26 @@ class Session:
         if self._ahead:
             profile.begin(span_with_costs)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def open_logdir(logdir: str) -> Session:
+    """Open one folder or file for a command. Raises UserError where there is none."""
+    check(logdir)
+    return Session([("", logdir)], ahead=False)
+
+
+def check(logdir: str) -> None:
+    """Raise UserError for a local path that is neither a file nor a folder."""
+    path = plain_path(logdir)
+    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
+        return
+    if os.path.exists(path):
+        raise UserError(
+            "this is a pipe or a device, not a regular file",
+            file=logdir,
+            next_step="Write it to a file first",
+        )
+    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
 def all_read(profile: Profile | None) -> Progress:

@@ -13,8 +13,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import (
     Plain,
     print_lines,
@@ -48,8 +47,7 @@ class KernelMatch:
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
-    check(logdir)
-    matches = find_kernels(Session([("", logdir)], ahead=False), name, graph)
+    matches = find_kernels(open_logdir(logdir), name, graph)
     if extract is None:
         for match in matches:
             print_match(match)

@@ -18,8 +18,8 @@ from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lin
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
-from tb_torchcompile_plugin.api.report import Report, check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.report import Report
+from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
@@ -109,10 +109,6 @@ def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
         "search": tools.search,
         "source": tools.source,
     }
-
-
-class OutsideError(UserError):
-    """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
 
 
 class ToolCalls(Commands):
@@ -243,10 +239,10 @@ class Tools:
         return logdir.report(run or _newest_run(logdir, path))
 
     def _logdir(self, path: str) -> Logdir:
-        """Return all of the logdir, or what is at a path below it. Raises OutsideError, whatever is there."""
+        """Return all of the logdir, or what is at a path below it. Raises WrongArgument for one that is not."""
         full_path = os.path.normpath(os.path.join(self._root, path))
         if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
-            raise OutsideError(
+            raise WrongArgument(
                 f"{path!r} is not in the logdir",
                 next_step="Name a run, a file or a folder below it, as list() tells them",
             )
@@ -268,7 +264,7 @@ class Tools:
             return logdir, newest_span(only_run(runs, name), name or _ROOT)
         try:
             other = self._logdir(name)
-        except OutsideError:
+        except WrongArgument:
             raise
         except UserError as error:
             names = ", ".join(row.run for row in runs.runs) or "none"

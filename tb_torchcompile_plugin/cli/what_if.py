@@ -7,10 +7,9 @@ from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scena
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.api.catalog import Ids
 from tb_torchcompile_plugin.api.export.export import Chosen, pick
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.errors import NotFound, WrongArgument
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
@@ -18,18 +17,12 @@ _MAX_JOB_BYTES = 500_000_000
 _FIX_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
 
 
-class NoSuchFix(NotFound):
-    """An id that no fix of this span has: a wrong argument."""
-
-
 def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
     """Print the fixes of the newest span that fits, and the step with the picked ones.
 
-    chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix.
+    chosen: run, worker and span, each "" for any. Raises UserError, and WrongArgument for a fix that is not there.
     """
-    check(logdir)
-    session = Session([("", logdir)], ahead=False)
-    (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
+    (run, worker, span), answer = scenario_of(open_logdir(logdir), logdir, chosen, picked)
     if as_json:
         print_json(answer)
     else:
@@ -37,7 +30,7 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
 
 
 def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
-    """Return the newest span that fits, and its step with the picked fixes. Raises UserError, and NoSuchFix."""
+    """Return the newest span that fits, and its step with the picked fixes. Raises UserError and WrongArgument."""
     run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
         raise NotFound(
@@ -49,7 +42,7 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
         listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
-        raise NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
+        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
     return (run, worker, span), answer
 
 

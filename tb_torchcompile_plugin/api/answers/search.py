@@ -187,7 +187,7 @@ class Logdir:
         self._kept: tuple[reports.ReportFilter, tuple[File, ...], reports.Report] | None = None
 
     def report(self, run: str = "") -> reports.Report:
-        """Return the report on this run, on all for "". Raises NoSuchRun."""
+        """Return the report on this run, on all for "". Raises WrongArgument."""
         with self._lock:
             listing = self.session.look()
             only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them

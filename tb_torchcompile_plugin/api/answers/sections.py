@@ -23,10 +23,6 @@ _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more 
 _SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
 
 
-class NoSuchId(WrongArgument):
-    """An id that no row has."""
-
-
 class Address(NamedTuple):
     """The id of a row, `RUN/WORKER/SPAN/SECTION/KEY`, or of a place.
 
@@ -60,10 +56,10 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Read the id that `str` of an address wrote. Raises NoSuchId."""
+    """Read the id that `str` of an address wrote. Raises WrongArgument."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
-        raise NoSuchId(f"{text!r} is no id", next_step=_SHAPE)
+        raise WrongArgument(f"{text!r} is no id", next_step=_SHAPE)
     run, worker, span = ("" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts[:3])
     section = parts[3] if len(parts) > 3 else ""
     key = unquote(parts[4], errors="surrogatepass") if len(parts) > 4 else ""
@@ -164,10 +160,6 @@ _NO_SUM = re.compile(
 )
 
 
-class NoSuchSection(WrongArgument):
-    """A section that no report has."""
-
-
 class Section(msgspec.Struct, frozen=True):
     """A section of a report."""
 
@@ -204,7 +196,7 @@ def schema() -> Schema:
 
 
 def chosen(sections: Collection[str]) -> list[str]:
-    """Return the sections that are meant, in the order in which they are asked for. Raises NoSuchSection.
+    """Return the sections that are meant, in the order in which they are asked for. Raises WrongArgument.
 
     `gpu_utilization` means all that begin so.
     """
@@ -215,7 +207,7 @@ def chosen(sections: Collection[str]) -> list[str]:
         if not selected:
             # names and a likeness, chosen by hand: a misspelt section is found, unlike ones are not offered
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
-            raise NoSuchSection(
+            raise WrongArgument(
                 f"there is no section {section!r}",
                 next_step=f"There are {', '.join(near)}, …: tb-torchcompile schema lists all",
             )

@@ -14,9 +14,10 @@ from tb_torchcompile_plugin.analysis.formatting import about, duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, Commands
-from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, tables
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, address, tables
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import WrongArgument
 
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
@@ -108,7 +109,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
-    """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
+    """Return the row of an id. report: with the run that the id names. Raises WrongArgument, with similar ids."""
     every = list(tables(report))
     table, row = _row_of(every, id)
     place = _located(table, row, address(id))
@@ -144,7 +145,7 @@ def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
         if table.section == section and id in table.ids:
             return table, table.rows[table.ids.index(id)]
     near = nearest([known_id for table in tables for known_id in table.ids], id)
-    raise NoSuchId(
+    raise WrongArgument(
         f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
     )
 

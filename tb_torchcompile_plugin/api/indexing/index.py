@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
-from tb_torchcompile_plugin.api.report import check
+from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path

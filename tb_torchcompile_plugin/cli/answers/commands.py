@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, b
 from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.kernel import print_kernel
@@ -147,9 +147,9 @@ def default_logdir() -> str:
 def show_id(arguments: argparse.Namespace) -> None:
     """Print the row. Raises WrongArgument if there is none of this id."""
     logdir = arguments.logdir or default_logdir()
-    reports.check(logdir)
+    session = open_logdir(logdir)
     with text.progress_bar() as advance:
-        row = Logdir(Session([("", logdir)], ahead=False), advance).show(arguments.id, Commands(logdir))
+        row = Logdir(session, advance).show(arguments.id, Commands(logdir))
     (print_json if arguments.json else _print_shown)(row)
 
 
