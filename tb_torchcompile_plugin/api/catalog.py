@@ -84,6 +84,13 @@ class SpanFiles(NamedTuple):
     # of the same program, eager where this one is compiled and the other way round
     baseline: "SpanFiles | None" = None
 
+    @property
+    def source(self) -> AnswerSource:
+        """What answers about it are computed from."""
+        if self.baseline is None:
+            return AnswerSource(self.files)
+        return AnswerSource((*self.files, *self.baseline.files), self.baseline.run)
+
 
 @dataclass
 class Listing:
@@ -93,7 +100,7 @@ class Listing:
     notices: list[Notice] = field(default_factory=list)
     # of a run by its workers, as far as it is known without reading a trace
     program_of: ProgramOf = lambda workers: None
-    _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
+    _spans: dict[Ids, SpanFiles] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
@@ -103,20 +110,18 @@ class Listing:
         """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource] | None:
-        """Return a span by its ids, and what its answers are computed from; None where there is none."""
+    def span(self, ids: Ids) -> SpanFiles | None:
+        """Return a span by its ids; None where there is none."""
         if ids not in self._spans:
             run, worker_id, span_id = ids
             worker = self.worker(run, worker_id)
             span = next((span for span in worker.spans if span.span == span_id), None) if worker else None
             if worker is None or span is None:
                 return None
-            baseline = self._counterpart(run, worker)
             files = files_of(worker, span, self.workers(run))
-            source = (
-                AnswerSource((*files, *baseline.files), baseline.run) if baseline else AnswerSource(files)
-            )
-            self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
+            # of the eager run of a compiled one, or the other way round
+            counterpart = self._newest_of_rank(counterpart_of(run, self.programs), worker)
+            self._spans[ids] = SpanFiles(run, worker, span, files, counterpart)
         return self._spans[ids]
 
     @cached_property
@@ -131,19 +136,13 @@ class Listing:
         """Return what to compare the spans of a worker with; None where there is no such worker."""
         if (worker := self.worker(run, worker_id)) is None:
             return None
-        other = baseline_of(run, self.programs)
-        found = self._newest_of_rank(other, worker) if other else None
+        found = self._newest_of_rank(baseline_of(run, self.programs), worker)
         return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
 
-    def _counterpart(self, run: str, worker: discovery.WorkerFiles) -> SpanFiles | None:
-        """Return the newest span of the same rank in the eager run of a compiled one, or the other way round."""
-        other = counterpart_of(run, self.programs)
-        return self._newest_of_rank(other, worker) if other else None
-
-    def _newest_of_rank(self, run: str, like: discovery.WorkerFiles) -> SpanFiles | None:
-        traced = [worker for worker in self.workers(run) if worker.spans]
+    def _newest_of_rank(self, run: str | None, like: discovery.WorkerFiles) -> SpanFiles | None:
+        traced = [worker for worker in self.workers(run) if worker.spans] if run else []
         worker = next((worker for worker in traced if worker.rank == like.rank), None)
-        if worker is None:
+        if worker is None or run is None:
             return None
         newest = max(worker.spans, key=recorded_ns)
         return SpanFiles(run, worker, newest, files_of(worker, newest, ()))
@@ -268,8 +267,8 @@ class Catalog:
             raise _no_worker(run, worker)
         return found
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource]:
-        """Return a span by id, and what its answers are computed from. Raises NotFound."""
+    def span(self, ids: Ids) -> SpanFiles:
+        """Return a span by its ids. Raises NotFound."""
         if (found := self._find(lambda listing: listing.span(ids))) is None:
             run, worker, span = ids
             if self.last().worker(run, worker) is None:

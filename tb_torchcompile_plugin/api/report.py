@@ -351,14 +351,14 @@ def _read_span(
     session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
-    found, source = session.catalog.span(ids)
-    if not ranks and (stored := session.answers.get("report", SpanRead, source)):
+    found = session.catalog.span(ids)
+    if not ranks and (stored := session.answers.get("report", SpanRead, found.source)):
         return stored, None
     trace = read(found.span.file, progress, progress)
     profile = session.opened(found, trace, data)
     report = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks and trace.is_whole():
-        session.answers.get("report", SpanRead, source, lambda: report)
+        session.answers.get("report", SpanRead, found.source, lambda: report)
     return report, profile
 
 

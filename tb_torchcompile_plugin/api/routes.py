@@ -159,7 +159,7 @@ JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
-BASELINE = Subject("worker", worker_ids(), Session.baseline)
+BASELINE = Subject("worker", worker_ids(), lambda session, *ids: session.catalog.baseline(*ids))
 STARTS = Subject("worker", worker_ids(), starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
@@ -253,7 +253,7 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     is_plain = arguments == [parameter.otherwise for parameter in route.parameters]
     if is_plain and route.is_kept and all(ids):
         run, worker, span = ids
-        _, source = session.catalog.span((run, worker, span))
+        source = session.catalog.span((run, worker, span)).source
         stored: Answer | None = session.answers.get(route.name, route.answer, source)
         if stored is not None:
             return stored
