@@ -5,7 +5,7 @@ listing; only one that is missing there causes another one.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -285,6 +285,16 @@ def _no_worker(run: str, worker: str) -> NotFound:
     )
 
 
+def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:
+    """Yield each span, and each worker that has nothing but compile data."""
+    for run in runs:
+        for worker in run.workers:
+            for span in worker.spans:
+                yield run.run, worker.worker, span.span
+            if worker.has_compile and not worker.spans:
+                yield run.run, worker.worker, ""
+
+
 def newest_span(runs: Runs, logdir: str) -> Ids:
     """Return the newest span of the first worker that has one, in the run that was written last: what the tab opens.
 
@@ -299,7 +309,12 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
     for run, worker in workers:
         if worker.has_compile:
             return run.run, worker.worker, ""
-    raise UserError(
+    raise no_trace(logdir)
+
+
+def no_trace(logdir: str) -> UserError:
+    """Return the error for a logdir without what a command needs."""
+    return UserError(
         "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
     )
 

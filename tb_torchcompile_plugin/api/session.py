@@ -368,7 +368,7 @@ def _will_retry(notices: list[Notice]) -> list[Notice]:
 
 def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
     if notices:
-        return NoCompileData(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+        return NoCompileData.of(notices[0])
     return NoCompileData(
         f"worker {worker!r} has no compile data",
         next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
@@ -393,7 +393,5 @@ def _named_side(side: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        notice = error.notice
-        raise type(error)(
-            f"{side}: {notice.problem}", file=notice.file, next_step=notice.next_step
-        ) from error
+        named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
+        raise type(error).of(named) from error

@@ -7,7 +7,7 @@ import argparse
 import inspect
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Comm
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
-from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
+from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, only_run, plugin_version
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
@@ -174,7 +174,9 @@ class Tools:
         """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
         runs = self._logdir(path).session.runs()
         sections = list(dict.fromkeys(name.partition(".")[0] for name in schema().sections))
-        rows = [RunListed(row.run, row.ranks, list(_spans(row))) for row in runs.runs]
+        rows = [
+            RunListed(row.run, row.ranks, [str(Address(*ids)) for ids in ids_of([row])]) for row in runs.runs
+        ]
         return fitted(Listed(rows, sections, runs.warnings), _clamped(max_bytes))
 
     def report(
@@ -276,12 +278,6 @@ class Tools:
 
 def _newest_run(logdir: Logdir, path: str) -> str:
     return newest_span(logdir.session.runs(), path or _ROOT)[0]
-
-
-def _spans(run: RunRef) -> Iterator[str]:
-    for worker in run.workers:
-        for span in [ref.span for ref in worker.spans] or [""]:
-            yield str(Address(run.run, worker.worker, span))
 
 
 def _clamped(max_bytes: int) -> int:

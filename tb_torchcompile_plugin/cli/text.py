@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, UnreadSpan
@@ -28,12 +28,22 @@ RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks"
 _LOGDIR = Address()  # the place of the tables of all runs
 
 
+def bar_on_stderr() -> Progress:
+    """Return bars of bytes on stderr, which show nothing where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        *Progress.get_default_columns()[:2],
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[BytesRead], None]]:
-    """Show a bar on stderr while traces are read; nothing where stderr is not a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    """Show a bar for each trace while it is read."""
+    with bar_on_stderr() as bar:
         tasks: dict[str, int] = {}
 
         def advance(read: BytesRead) -> None:

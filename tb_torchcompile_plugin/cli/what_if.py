@@ -5,11 +5,11 @@ from functools import partial
 
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.catalog import Ids, no_trace
 from tb_torchcompile_plugin.api.export.export import Chosen, pick
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
-from tb_torchcompile_plugin.errors import NotFound, WrongArgument
+from tb_torchcompile_plugin.errors import WrongArgument
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
@@ -33,9 +33,7 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str
     """Return the newest span that fits, and its step with the picked fixes. Raises UserError and WrongArgument."""
     run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
-        raise NotFound(
-            "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
-        )
+        raise no_trace(logdir)
     offer, evaluate = _offer(session, run, worker, span)
     ids = [row.id for row in offer.rows]
     answer = evaluate(tuple(_full_id(start, ids) for start in picked))

@@ -11,7 +11,15 @@ import msgspec
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
-from tb_torchcompile_plugin.api.catalog import Ids, RunRef, Runs, newest_span, only_run, plugin_version
+from tb_torchcompile_plugin.api.catalog import (
+    Ids,
+    RunRef,
+    Runs,
+    ids_of,
+    newest_span,
+    only_run,
+    plugin_version,
+)
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
@@ -51,11 +59,6 @@ class FileContents(msgspec.Struct, frozen=True):
     parameters: dict[str, list[str]]  # by route, what distinguishes its questions
     reasons: dict[str, str]  # by route, why an answer is not in the file
     instead: str  # what to do about it
-
-
-def parameters() -> dict[str, list[str]]:
-    """Return by route the names of the parameters that distinguish its questions."""
-    return {name: ask.names_of(route) for name, route in ROUTES.items()}
 
 
 def reasons(code: bool) -> dict[str, str]:
@@ -157,26 +160,25 @@ class Export:
 
     def _first(self) -> Iterator[bytes]:
         """Yield all about the span that was picked; what is shown first lies together."""
-        run, worker, span = self.ids
-        yield from self._worker_once(run, worker)
-        yield from self._span_once(run, worker, span)
-        self.pack.close()
-        yield from self._details(WORKER, {"run": run, "worker": worker})
-        yield from self._details(SPAN_OR_WORKER, _span_texts(run, worker, span))
-        before = self.pack.bytes
-        self.holds.append(Held("Panels", f"{plural(len(self.pack.locations), 'answer')}, {size(before)}"))
+        run, _, span = self.ids
+        yield from self._panels(*self.ids)
+        answers = plural(len(self.pack.locations), "answer")
+        self.holds.append(Held("Panels", f"{answers}, {size(self.pack.bytes)}"))
         if span:
-            yield from self._details(SPAN, _span_texts(run, worker, span))
             yield from self._job(run, span)
             yield from self._timeline()
 
-    def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
-        yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
-        yield from self._once({"run": run}, RUN)
-
-    def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:
+    def _panels(self, run: str, worker: str, span: str) -> Iterator[bytes]:
+        """Yield what is shown of a span and its worker, then what rows of that lead to. span: "" for none."""
+        of_worker, of_span = {"run": run, "worker": worker}, _span_texts(run, worker, span)
         subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
-        yield from self._once(_span_texts(run, worker, span), *subjects)
+        yield from self._once(of_worker, WORKER, STARTS)
+        yield from self._once({"run": run}, RUN)
+        yield from self._once(of_span, *subjects)
+        self.pack.close()
+        yield from self._details(WORKER, of_worker)
+        for subject in subjects:
+            yield from self._details(subject, of_span)
 
     def _once(self, ids: ask.Texts, *subjects: object) -> Iterator[bytes]:
         """Yield the answers to the questions that need nothing but these ids."""
@@ -255,7 +257,7 @@ class Export:
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [
-            other for other in _every([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
+            other for other in ids_of([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
         ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
@@ -276,19 +278,14 @@ class Export:
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
         budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
-        for run, worker, span in _every(self.runs.runs):
-            if (run, worker, span) == self.ids:
+        for ids in ids_of(self.runs.runs):
+            if ids == self.ids:
                 continue
             if self.pack.bytes > budget:
                 missing += 1
                 continue
             kept += 1
-            yield from self._worker_once(run, worker)
-            yield from self._span_once(run, worker, span)
-            for subject in (WORKER, SPAN_OR_WORKER, SPAN):
-                ids = {"run": run, "worker": worker} if subject is WORKER else _span_texts(run, worker, span)
-                if span or subject is not SPAN:
-                    yield from self._details(subject, ids)
+            yield from self._panels(*ids)
         if kept:
             self.holds.append(Held("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
@@ -309,7 +306,7 @@ class Export:
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
-            parameters=parameters(),
+            parameters={name: ask.names_of(route) for name, route in ROUTES.items()},
             reasons=reasons(self.chosen.code),
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
@@ -321,7 +318,7 @@ def pick(runs: Runs, chosen: Chosen) -> Ids:
     fitting = [_fitting(run, chosen) for run in kept.runs]
     workers = [worker for run in fitting for worker in run.workers]
     if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
-        names = [" ".join(ids) for ids in _every(kept.runs) if ids[2]]
+        names = [" ".join(ids) for ids in ids_of(kept.runs) if ids[2]]
         raise WrongArgument(
             f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
             next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
@@ -340,12 +337,3 @@ def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
 
 def _span_texts(run: str, worker: str, span: str) -> ask.Texts:
     return {"run": run, "worker": worker, "span": span}
-
-
-def _every(runs: list[RunRef]) -> Iterator[Ids]:
-    for run in runs:
-        for worker in run.workers:
-            for span in worker.spans:
-                yield run.run, worker.worker, span.span
-            if worker.has_compile and not worker.spans:
-                yield run.run, worker.worker, ""

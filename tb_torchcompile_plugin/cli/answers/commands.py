@@ -123,7 +123,7 @@ def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
     for notice in warnings if warnings != [reason] else []:
         print(visible(f"warning: {notice}"), file=sys.stderr)
     if isinstance(reason, Notice):
-        return UserError(reason.problem, file=reason.file, next_step=reason.next_step)
+        return UserError.of(reason)
     return UserError(reason) if reason else None
 
 
