@@ -10,6 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.api import routes
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
 from tb_torchcompile_plugin.api.catalog import (
     Ids,
@@ -23,19 +24,6 @@ from tb_torchcompile_plugin.api.catalog import (
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
-from tb_torchcompile_plugin.api.routes import (
-    JOB,
-    LAST,
-    RANK,
-    ROUTES,
-    RUN,
-    SIDE_BY_SIDE,
-    SPAN,
-    SPAN_OR_WORKER,
-    STARTS,
-    WORKER,
-    Route,
-)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError, WrongArgument
 
@@ -81,6 +69,7 @@ def reasons(code: bool) -> dict[str, str]:
 
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
+_OF_JOB = (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
@@ -171,18 +160,18 @@ class Export:
     def _panels(self, run: str, worker: str, span: str) -> Iterator[bytes]:
         """Yield what is shown of a span and its worker, then what rows of that lead to. span: "" for none."""
         of_worker, of_span = {"run": run, "worker": worker}, _span_texts(run, worker, span)
-        subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
-        yield from self._once(of_worker, WORKER, STARTS)
-        yield from self._once({"run": run}, RUN)
+        subjects = (routes.SPAN, routes.LAST, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
+        yield from self._once(of_worker, routes.WORKER, routes.STARTS)
+        yield from self._once({"run": run}, routes.RUN)
         yield from self._once(of_span, *subjects)
         self.pack.close()
-        yield from self._details(WORKER, of_worker)
+        yield from self._details(routes.WORKER, of_worker)
         for subject in subjects:
             yield from self._details(subject, of_span)
 
     def _once(self, ids: ask.Texts, *subjects: object) -> Iterator[bytes]:
         """Yield the answers to the questions that need nothing but these ids."""
-        for route in ROUTES.values():
+        for route in routes.ROUTES.values():
             is_plain = route.name not in ask.TIMELINE and all(
                 parameter.optional for parameter in route.parameters
             )
@@ -193,10 +182,10 @@ class Export:
     def _details(self, subject: object, ids: ask.Texts) -> Iterator[bytes]:
         """Yield the answers that rows lead to."""
         for name, values in ask.VALUES.items():
-            if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
+            if routes.ROUTES[name].subject is subject and self._wanted(routes.ROUTES[name]):
                 yield from self.reader.keep_all(name, values(self.reader, ids))
 
-    def _wanted(self, route: Route[Any]) -> bool:
+    def _wanted(self, route: routes.Route[Any]) -> bool:
         return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.CODE_ROUTES)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
@@ -207,8 +196,8 @@ class Export:
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        yield from self._once(ids, SIDE_BY_SIDE)
-        for subject in (JOB, RANK, SIDE_BY_SIDE):
+        yield from self._once(ids, routes.SIDE_BY_SIDE)
+        for subject in _OF_JOB:
             yield from self._details(subject, ids)
         self.pack.close()
         yield from self.pack.take()
@@ -221,7 +210,11 @@ class Export:
 
     def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
+        jobs = {
+            route.name
+            for route in routes.ROUTES.values()
+            if route.subject in (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
+        }
         for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
@@ -306,7 +299,7 @@ class Export:
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
-            parameters={name: ask.names_of(route) for name, route in ROUTES.items()},
+            parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
             reasons=reasons(self.chosen.code),
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
