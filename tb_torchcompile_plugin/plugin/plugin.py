@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 
 from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
-from tb_torchcompile_plugin.api.parameters import side_ids, span_ids, values
+from tb_torchcompile_plugin.api.parameters import span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import responses
@@ -113,7 +113,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _export(self, request: Request) -> Response:
         """Send a run as one file, which is written meanwhile."""
-        run, worker, span = values(side_ids(), request.args)
+        run, worker, span = values(span_ids("", ""), request.args)
         export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
         return responses.download(Download(f"{export.title}.html", started(export.blocks())))
 
