@@ -5,14 +5,15 @@ import os
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_table
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
+from tb_torchcompile_plugin.api.answers.show import details_of
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import (
     Plain,
@@ -29,20 +30,14 @@ from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 
 
-@dataclass(frozen=True)
-class KernelMatch:
+class KernelMatch(NamedTuple):
     """A kernel of one graph."""
 
     where: str
     name: str
-    profile: Profile | None  # None where it did not run
-    row: Kernel | None  # None where it did not run
+    graph_key: str | None  # of the graph that launches it
     generated: DefinedKernel | None  # None for a library's kernel
-
-    @property
-    def graph_key(self) -> str | None:
-        """Return the key of the graph that launches it."""
-        return self.row.graph_key if self.row else self.generated.code.graph_key if self.generated else None
+    ran: tuple[Profile, Kernel] | None  # None where it did not run
 
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
@@ -112,36 +107,28 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
                 for row in profile.of(kernel_table).rows:
                     ran.add((row.name, row.graph_key))
                     code = codes.find(row.name, row.compile_id, row.graph_key, row.direction)
-                    yield KernelMatch(f"run {run.run}, span {span.span}", row.name, profile, row, code)
-            yield from _not_run(session, run.run, worker.worker, ran)
-
-
-def _not_run(
-    session: Session, run: str, worker: str, ran: set[tuple[str, str | None]]
-) -> Iterator[KernelMatch]:
-    try:
-        code = session.compile_data(run, worker).of(GeneratedCode)
-    except NotFound:
-        return
-    where = f"run {run}, worker {worker}"
-    for graph in code.graphs:
-        for name, definition in graph.definitions.items():
-            if (name, graph.graph_key) not in ran:
-                yield KernelMatch(where, name, None, None, DefinedKernel(graph, definition))
+                    where = f"run {run.run}, span {span.span}"
+                    yield KernelMatch(where, row.name, row.graph_key, code, (profile, row))
+            data, _ = session.with_packages(run.run, session.catalog.worker(run.run, worker.worker))
+            where = f"run {run.run}, worker {worker.worker}"
+            for graph in data.of(GeneratedCode).graphs if data else ():
+                for name, definition in graph.definitions.items():
+                    if (name, graph.graph_key) not in ran:
+                        code = DefinedKernel(graph, definition)
+                        yield KernelMatch(where, name, graph.graph_key, code, None)
 
 
 def print_match(match: KernelMatch) -> None:
     """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
     console = stdout_console()
-    row, code = match.row, match.generated
     print_lines(console, match.name, f"  {match.where}")
-    if row is not None and match.profile is not None:
+    if match.ran:
+        profile, row = match.ran
         print_row(console, row)
-        ids = row.compile_id or "", row.graph_key or ""
-        print_kernel(console, kernel_details(match.profile, str(row.device), match.name, *ids))
-    elif code is not None:
-        print_table(console, "lines", code.lines[0])
-        _print_source(console, code.definition.source)
+        print_kernel(console, details_of(profile, row))
+    elif match.generated is not None:
+        print_table(console, "lines", match.generated.lines[0])
+        _print_source(console, match.generated.definition.source)
 
 
 def print_kernel(console: Console, details: KernelDetails) -> None:

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.api.answers.sections import Address, Table, address,
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.profile.profile import Profile
 
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
@@ -113,11 +114,7 @@ def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
     every = list(tables(report))
     table, row = _row_of(every, id)
     place = _located(table, row, address(id))
-    kernel = None
-    if isinstance(row, Kernel):
-        profile = session.profile(*place[:3])
-        owner = row.compile_id or "", row.graph_key or ""
-        kernel = kernel_details(profile, str(row.device), row.name, *owner)
+    kernel = details_of(session.profile(*place[:3]), row) if isinstance(row, Kernel) else None
     return Shown(
         id=id,
         section=table.section,
@@ -129,6 +126,11 @@ def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
         tab=fragment(place, row),
         next=[asking.show(related) for related in _related(every, place, row)],
     )
+
+
+def details_of(profile: Profile, row: Kernel) -> KernelDetails:
+    """Return the launches, configurations and source of a kernel."""
+    return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
 def nearest(ids: Sequence[str], id: str) -> list[str]:
