@@ -6,15 +6,14 @@ Each tool answers in JSON of at most `max_bytes`, and writes nothing.
 import argparse
 import inspect
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from threading import Lock
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
-from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
+from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, only_run, plugin_version
@@ -166,9 +165,9 @@ class Tools:
         """root: a local folder or file; nothing outside of it is read."""
         check(root)
         self._root = root
-        self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        self._lock = Lock()
-        self._logdirs: OrderedDict[str, Logdir] = OrderedDict()
+        within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
+        # one that is forgotten stops what it still reads
+        self._opened = lru_cache(_MAX_LOGDIRS)(lambda path: Logdir(Session([("", path)], within)))
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
@@ -186,11 +185,9 @@ class Tools:
 
         section: others, with commas between them. top: rows of each, 0 for as many as fit.
         """
-        logdir = self._logdir(path)
         sections = [name for name in section.split(",") if name] or list(_DEFAULT_SECTIONS)
         ask = AnswerLimits(sections, top or None, _clamped(max_bytes))
-        answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
-        return json_body(answer).decode()
+        return json_body(bounded_report(self._report(run, path), ask, ToolCalls(path))).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """One row by its id.
@@ -238,7 +235,7 @@ class Tools:
 
     def _report(self, run: str, path: str) -> Report:
         logdir = self._logdir(path)
-        return logdir.report(run or _newest_run(logdir, path))
+        return logdir.report(run or newest_span(logdir.session.runs(), path or _ROOT)[0])
 
     def _logdir(self, path: str) -> Logdir:
         """Return all of the logdir, or what is at a path below it. Raises WrongArgument for one that is not."""
@@ -249,14 +246,7 @@ class Tools:
                 next_step="Name a run, a file or a folder below it, as list() tells them",
             )
         check(full_path)
-        with self._lock:
-            logdir = self._logdirs.pop(full_path, None) or Logdir(
-                Session([("", full_path)], within=self._within)
-            )
-            self._logdirs[full_path] = logdir
-            if len(self._logdirs) > _MAX_LOGDIRS:
-                self._logdirs.popitem(last=False)[1].session.close()
-        return logdir
+        return self._opened(full_path)
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
         """name: a run, otherwise a path; "" for all of the logdir."""
@@ -274,10 +264,6 @@ class Tools:
                 f"there is no run {name!r} and no such path", next_step=f"There are runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
-
-
-def _newest_run(logdir: Logdir, path: str) -> str:
-    return newest_span(logdir.session.runs(), path or _ROOT)[0]
 
 
 def _clamped(max_bytes: int) -> int:

@@ -177,6 +177,12 @@ def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.Spa
     return worker.compile.headlines["overview"] if worker and worker.compile else ""
 
 
+def bounded_report(report: reports.Report, ask: AnswerLimits, asking: Commands) -> Bounded:
+    """Return the tables of a report that are asked for, as far as they fit. Raises WrongArgument."""
+    warnings = map(str, reports.all_warnings(report))
+    return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
+
+
 class Logdir:
     """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
 
@@ -195,12 +201,6 @@ class Logdir:
             if self._kept is None or self._kept[:2] != (wanted, files):
                 self._kept = wanted, files, reports.whole_report(self.session, self._progress, wanted)
             return self._kept[2]
-
-    def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
-        """Return what is asked for of a run, or of all. Raises WrongArgument."""
-        report = self.report(run)
-        warnings = map(str, reports.all_warnings(report))
-        return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
 
     def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""

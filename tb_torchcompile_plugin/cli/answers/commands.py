@@ -6,8 +6,8 @@ import sys
 from importlib.resources import files
 
 from tb_torchcompile_plugin.api import report as reports
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, bounded, selected
-from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, selected
+from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.session import open_logdir
@@ -100,18 +100,15 @@ def show_report(arguments: argparse.Namespace) -> None:
         if arguments.json:
             sys.stdout.write(encoded(report).decode() + "\n")
         raise failure
+    _check_rank(report, arguments.rank)
     if arguments.json and ask.bounds:
-        commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
-        warnings = map(str, reports.all_warnings(report))
-        print_json(bounded(tables(report), ask, first_answer(report).headline, commands, warnings))
+        commands = Commands(arguments.logdir, arguments.only_run, ask.top, ask.most_bytes)
+        print_json(bounded_report(report, ask, commands))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
     elif ask.bounds:
         text.print_tables(stdout_console(), selected(tables(report), ask), ask.top)
-    _check_rank(report, arguments.rank)
-    if arguments.json or ask.bounds:
-        return
-    if arguments.full or arguments.all or arguments.rank is not None:
+    elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
         print_screen(stdout_console(), report, arguments.logdir)
