@@ -113,13 +113,6 @@ class RouteReader:
         self.pack.add(key_of(name, texts), body_of(answer))
         return answer
 
-    def keep_all(self, name: str, every: Iterator[Texts]) -> Iterator[bytes]:
-        """Keep many answers of one route, each once; yield the blocks that get ready meanwhile."""
-        for texts in every:
-            if key_of(name, texts) not in self.pack.locations:
-                self.keep(name, texts)
-                yield from self.pack.take()
-
 
 def body_of(answer: Answer) -> Body:
     """Return an answer as the server sends it."""
@@ -166,14 +159,14 @@ def _of(name: str, reader: RouteReader, ids: Texts) -> Any:
 def _compilations(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     compiled, overview = _of("compile", reader, ids), _of("compilations", reader, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
-    for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows):
+    for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows if row.compile_id):
         yield {**ids, "epoch": str(epoch), "compile_id": compile_id}
 
 
 def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Texts]:
     worker = {name: ids[name] for name in ("run", "worker")}
     for of in _compilations(reader, worker):
-        details = _of("compilation", reader, of) if of["compile_id"] else None
+        details = _of("compilation", reader, of)
         for artifact in details.artifacts if details else ():
             if only in ("", artifact.name):
                 yield {**ids, "id": str(artifact.id)}
@@ -225,8 +218,8 @@ def _fixes_of_ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
 
 # By route, in addition to the question without any.
 VALUES: Mapping[str, Values] = {
-    "compilation": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
-    "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
+    "compilation": _compilations,
+    "guards": _compilations,
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
     "kernel": _kernels,

@@ -183,7 +183,10 @@ class Export:
         """Yield the answers that rows lead to."""
         for name, values in ask.VALUES.items():
             if routes.ROUTES[name].subject is subject and self._wanted(routes.ROUTES[name]):
-                yield from self.reader.keep_all(name, values(self.reader, ids))
+                for texts in values(self.reader, ids):
+                    if ask.key_of(name, texts) not in self.pack.locations:
+                        self.reader.keep(name, texts)
+                        yield from self.pack.take()
 
     def _wanted(self, route: routes.Route[Any]) -> bool:
         return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.CODE_ROUTES)
