@@ -25,9 +25,8 @@ Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], ProgramFacts | None]
 SCHEMA_VERSION = 1  # of all that leaves
-_MAX_KNOWN = (
-    1_000  # runs: of more, what each executed is not looked up on disk (50 µs each), and names decide
-)
+_MAX_KNOWN = 1_000  # runs: of more, names decide, as what one executed takes 50 µs to look up on disk
+_RELOAD = "Reload: the files may have been removed"
 
 
 class SpanRef(msgspec.Struct, frozen=True):
@@ -132,10 +131,8 @@ class Listing:
             run.run: self.program_of(workers) if is_small and workers else None for run, workers in self.runs
         }
 
-    def baseline(self, run: str, worker_id: str) -> BaselineRef | None:
-        """Return what to compare the spans of a worker with; None where there is no such worker."""
-        if (worker := self.worker(run, worker_id)) is None:
-            return None
+    def baseline(self, run: str, worker: discovery.WorkerFiles) -> BaselineRef:
+        """Return what to compare the spans of a worker with."""
         found = self._newest_of_rank(baseline_of(run, self.programs), worker)
         return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
 
@@ -241,48 +238,45 @@ class Catalog:
         """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
-    def _find(self, find: Callable[[Listing], Found]) -> Found:
-        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share."""
+    def _find(self, find: Callable[[Listing], Found | None], problem: str) -> Found:
+        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share.
+
+        Raises NotFound with this problem.
+        """
         if self._last and (there := find(self._last)):
             return there
         asked_at = self._started
         with self._looking:
-            return find(self._last if self._last and self._kept > asked_at else self.look())
+            found = find(self._last if self._last and self._kept > asked_at else self.look())
+        if not found:
+            raise NotFound(problem, next_step=_RELOAD)
+        return found
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
-        if not (workers := self._find(lambda listing: listing.workers(run))):
-            raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
-        return workers
+        return self._find(lambda listing: listing.workers(run), f"there is no run {run!r}")
 
     def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.worker(run, worker))) is None:
-            raise _no_worker(run, worker)
-        return found
+        return self._find(lambda listing: listing.worker(run, worker), _no_worker(run, worker))
 
     def baseline(self, run: str, worker: str) -> BaselineRef:
         """Return what to compare the spans of a worker with. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.baseline(run, worker))) is None:
-            raise _no_worker(run, worker)
-        return found
+        return self.last().baseline(run, self.worker(run, worker))
 
     def span(self, ids: Ids) -> SpanFiles:
         """Return a span by its ids. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.span(ids))) is None:
-            run, worker, span = ids
+        run, worker, span = ids
+        try:
+            return self._find(lambda listing: listing.span(ids), f"worker {worker!r} has no span {span!r}")
+        except NotFound:
             if self.last().worker(run, worker) is None:
-                raise _no_worker(run, worker)
-            raise NotFound(
-                f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
-            )
-        return found
+                raise NotFound(_no_worker(run, worker), next_step=_RELOAD) from None
+            raise
 
 
-def _no_worker(run: str, worker: str) -> NotFound:
-    return NotFound(
-        f"there is no worker {worker!r} in run {run!r}", next_step="Reload: the files may have been removed"
-    )
+def _no_worker(run: str, worker: str) -> str:
+    return f"there is no worker {worker!r} in run {run!r}"
 
 
 def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:
