@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
@@ -115,15 +114,6 @@ def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
     return lines
 
 
-NOTHING_FASTER = "Nothing that is known would make a step much faster."
-NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
-NOTHING_COMPILED_SHOWS = (
-    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
-    "tb_torchcompile_plugin.tensorboard_trace_handler."
-)
-NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
-
-
 class FirstAnswer(NamedTuple):
     """What a report says first: how long a step is, what to change, and what is known of that run."""
 
@@ -156,17 +146,6 @@ def first_answer(report: reports.Report) -> FirstAnswer:
     of_finding = [span for span in spans if first and span.span == first.span]
     span = next(iter((*of_finding, *reversed(spans))), None)
     return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
-
-
-def newest_run_first(report: reports.Report) -> reports.Report:
-    """Return the report with the run that was recorded last as its first, and its findings alone."""
-    if len(report.runs) < 2:
-        return report
-    rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
-    order = [row.run for row in rows]
-    runs = sorted(report.runs, key=lambda run: order.index(run.run) if run.run in order else len(order))
-    findings = [row for row in report.findings if row.run == runs[0].run]
-    return replace(report, runs=runs, all_runs=rows, findings=findings)
 
 
 def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.SpanReport | None) -> str:

@@ -56,15 +56,11 @@ class Tiles:
         self._root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
         self.lowest = max(0, self._root - _OVERVIEW + 1)  # level of which all tiles are there
 
-    def overview(self) -> Iterator[tuple[TileName, bytes]]:
-        """Yield the coarsest levels of all of the time, each tile with what the server answers."""
-        return self._missing(*self._timeline.extent, self.lowest)
+    def missing(self, start: int, end: int, lowest: int = 0) -> Iterator[tuple[TileName, bytes]]:
+        """Yield the tiles of a stretch that were not yielded before, each with what the server answers.
 
-    def detail(self, start: int, end: int) -> Iterator[tuple[TileName, bytes]]:
-        """Yield what is missing of a stretch, level by level, until every slice in it is by itself."""
-        return self._missing(start, end, 0)
-
-    def _missing(self, start: int, end: int, lowest: int) -> Iterator[tuple[TileName, bytes]]:
+        Level by level, until every slice in it is by itself, or down to the level `lowest`.
+        """
         length = BUCKETS << self._root
         first, last = self._timeline.extent
         names = [TileName(self._root, number) for number in range(start // length, end // length + 1)]
@@ -122,7 +118,7 @@ class TimelinePart:
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
         """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
-        tiles = starmap(self._tile, self._tiles.overview())
+        tiles = starmap(self._tile, self._tiles.missing(*self._timeline.extent, self._tiles.lowest))
         self._has_overview = (yield from self._some(tiles)) > 0
         if not self._has_overview:
             return
@@ -140,7 +136,7 @@ class TimelinePart:
         levels: list[int] = []
 
         def entries() -> Iterator[Entry]:
-            for name, data in self._tiles.detail(stretch.start, stretch.end):
+            for name, data in self._tiles.missing(stretch.start, stretch.end):
                 levels.append(name.level)
                 yield self._tile(name, data)
 

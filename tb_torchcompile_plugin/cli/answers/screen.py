@@ -6,21 +6,14 @@ do. Where nothing would make a step faster they say so, and what is worth knowin
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.api.answers.bounded import Commands
-from tb_torchcompile_plugin.api.answers.search import (
-    NOTHING_COMPILED_SHOWS,
-    NOTHING_FASTER,
-    NOTHING_IN_A_PART,
-    NOTHING_TO_CHANGE,
-    FirstAnswer,
-    first_answer,
-    newest_run_first,
-)
+from tb_torchcompile_plugin.api.answers.search import FirstAnswer, first_answer
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
 from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
@@ -34,6 +27,13 @@ from tb_torchcompile_plugin.cli.text_table import (
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
+NOTHING_FASTER = "Nothing that is known would make a step much faster."
+NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_COMPILED_SHOWS = (
+    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
+    "tb_torchcompile_plugin.tensorboard_trace_handler."
+)
+NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 _RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
@@ -42,7 +42,7 @@ _FINDINGS, _PARTS, _RANKS, _RUNS = 5, 9, 5, 8
 
 def print_screen(console: Console, report: Report, logdir: str) -> None:
     """Print the newest run, and the others as a table. Into a pipe the same without colours."""
-    report = newest_run_first(report)
+    report = _newest_run_first(report)
     answer, commands = first_answer(report), Commands(logdir)
     _print_first(console, report, answer)
     _print_findings(console, report, answer)
@@ -54,6 +54,17 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     print_title(console, "What to ask next")
     for command, why in _next(report, answer, commands).items():
         print_command(console, command, why)
+
+
+def _newest_run_first(report: Report) -> Report:
+    """Return the report with the run that was recorded last as its first, and its findings alone."""
+    if len(report.runs) < 2:
+        return report
+    rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
+    order = [row.run for row in rows]
+    runs = sorted(report.runs, key=lambda run: order.index(run.run) if run.run in order else len(order))
+    findings = [row for row in report.findings if row.run == runs[0].run]
+    return replace(report, runs=runs, all_runs=rows, findings=findings)
 
 
 def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
