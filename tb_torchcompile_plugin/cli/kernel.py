@@ -15,14 +15,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kerne
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.api.answers.show import details_of
 from tb_torchcompile_plugin.api.session import Session, open_logdir
-from tb_torchcompile_plugin.cli.text_table import (
-    Plain,
-    print_lines,
-    print_row,
-    print_table,
-    stdout_console,
-    write_text,
-)
+from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel, GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import benchmark
@@ -47,7 +40,7 @@ def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) 
         for match in matches:
             print_match(match)
     else:
-        write_text(extract, benchmark_of(matches, os.path.basename(extract)))
+        text_table.write_text(extract, benchmark_of(matches, os.path.basename(extract)))
         print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
 
 
@@ -120,28 +113,28 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
 
 def print_match(match: KernelMatch) -> None:
     """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
-    console = stdout_console()
-    print_lines(console, match.name, f"  {match.where}")
+    console = text_table.stdout_console()
+    text_table.print_lines(console, match.name, f"  {match.where}")
     if match.ran:
         profile, row = match.ran
-        print_row(console, row)
+        text_table.print_row(console, row)
         print_kernel(console, details_of(profile, row))
     elif match.generated is not None:
-        print_table(console, "lines", match.generated.lines[0])
+        text_table.print_table(console, "lines", match.generated.lines[0])
         _print_source(console, match.generated.definition.source)
 
 
 def print_kernel(console: Console, details: KernelDetails) -> None:
     """Print the launches and the source of a kernel."""
     if details.launches.shown_every == 1 and (times := details.launches.duration_us):
-        print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
+        text_table.print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
     if details.compile_config:
-        print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
-    print_table(console, "launch configurations", details.configs)
+        text_table.print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
+    text_table.print_table(console, "launch configurations", details.configs)
     _print_source(console, details.source)
 
 
 def _print_source(console: Console, source: str | None) -> None:
     missing = "no source: a library's kernel, or its code was not recorded"
-    console.print(Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
+    console.print(text_table.Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
     console.print()

@@ -11,18 +11,9 @@ from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.session import open_logdir
-from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.kernel import print_kernel
-from tb_torchcompile_plugin.cli.text_table import (
-    print_command,
-    print_json,
-    print_lines,
-    print_row,
-    print_whole,
-    stdout_console,
-    write_text,
-)
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
@@ -103,15 +94,15 @@ def show_report(arguments: argparse.Namespace) -> None:
     _check_rank(report, arguments.rank)
     if arguments.json and ask.bounds:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, ask.most_bytes)
-        print_json(bounded_report(report, ask, commands))
+        text_table.print_json(bounded_report(report, ask, commands))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
     elif ask.bounds:
-        text.print_tables(stdout_console(), selected(tables(report), ask), ask.top)
+        text.print_tables(text_table.stdout_console(), selected(tables(report), ask), ask.top)
     elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
-        print_screen(stdout_console(), report, arguments.logdir)
+        print_screen(text_table.stdout_console(), report, arguments.logdir)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
@@ -147,34 +138,34 @@ def show_id(arguments: argparse.Namespace) -> None:
     session = open_logdir(logdir)
     with text.progress_bar() as advance:
         row = Logdir(session, advance).show(arguments.id, Commands(logdir))
-    (print_json if arguments.json else _print_shown)(row)
+    (text_table.print_json if arguments.json else _print_shown)(row)
 
 
 def _print_shown(shown: Shown) -> None:
-    console = stdout_console()
-    print_whole(console, shown.id)
-    print_row(console, shown.row)
+    console = text_table.stdout_console()
+    text_table.print_whole(console, shown.id)
+    text_table.print_row(console, shown.row)
     if shown.kernel:
         print_kernel(console, shown.kernel)
     if how := shown.verify:
-        print_lines(console, "How to verify it:", indent="  ")
-        print_lines(console, how.record, indent="    ")
-        print_command(console, how.compare, indent="    ")
+        text_table.print_lines(console, "How to verify it:", indent="  ")
+        text_table.print_lines(console, how.record, indent="    ")
+        text_table.print_command(console, how.compare, indent="    ")
         if how.expect:
-            print_lines(console, f"Expect: {how.expect}", indent="    ")
+            text_table.print_lines(console, f"Expect: {how.expect}", indent="    ")
         if how.what_if:
-            print_command(console, how.what_if, indent="    ")
-    print_whole(console, f"  In the tab: {shown.tab}")
+            text_table.print_command(console, how.what_if, indent="    ")
+    text_table.print_whole(console, f"  In the tab: {shown.tab}")
     for command in shown.next:
-        print_lines(console, "See also:", indent="  ")
-        print_command(console, command, indent="    ")
+        text_table.print_lines(console, "See also:", indent="  ")
+        text_table.print_command(console, command, indent="    ")
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:
     """Print all sections of a report; with `--json` the JSON schema of each one's rows."""
     report = schema()
     if arguments.json:
-        print_json(report)
+        text_table.print_json(report)
         return
     for name, section in report.sections.items():
         time = f", share of {section.time}" if section.time else ""
@@ -194,5 +185,5 @@ def _show_skill(arguments: argparse.Namespace) -> None:
     file = os.path.join(arguments.install, _SKILL, "SKILL.md")
     with explain_write_errors(file):
         os.makedirs(os.path.dirname(file), exist_ok=True)
-    write_text(file, skill())
+    text_table.write_text(file, skill())
     print(f"wrote {file}", file=sys.stderr)

@@ -16,14 +16,8 @@ from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import FirstAnswer, first_answer
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
+from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
-from tb_torchcompile_plugin.cli.text_table import (
-    print_command,
-    print_lines,
-    print_table,
-    print_title,
-    print_whole,
-)
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
@@ -50,10 +44,10 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     _print_parts(console, answer)
     _print_compiled(console, answer)
     others = [row for row in report.all_runs if row.run != report.runs[0].run]
-    print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
-    print_title(console, "What to ask next")
+    text_table.print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
+    text_table.print_title(console, "What to ask next")
     for command, why in _next(report, answer, commands).items():
-        print_command(console, command, why)
+        text_table.print_command(console, command, why)
 
 
 def _newest_run_first(report: Report) -> Report:
@@ -91,7 +85,7 @@ def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
 
 
 def _print(console: Console, text: str, style: str = "", indent: str = "") -> None:
-    print_lines(console, " ".join(text.split()), style=style, indent=indent)
+    text_table.print_lines(console, " ".join(text.split()), style=style, indent=indent)
 
 
 def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
@@ -116,7 +110,7 @@ def _print_finding(console: Console, report: Report, answer: FirstAnswer, first:
     _print(console, f"Do: {first.next_step}")
     if first.code and first.code not in first.next_step:
         for line in first.code.splitlines():
-            print_whole(console, f"    {line}")
+            text_table.print_whole(console, f"    {line}")
 
 
 def _are_ranks(report: Report) -> bool:
@@ -148,7 +142,7 @@ def _print_findings(console: Console, report: Report, answer: FirstAnswer) -> No
     rows = [row for row in report.findings if row != answer.first]
     if not rows:
         return
-    print_title(console, "Other findings, most important first")
+    text_table.print_title(console, "Other findings, most important first")
     for row in rows[:_FINDINGS]:
         style = _STYLES.get(row.severity, "")
         _print(console, f"[{row.severity}]{_who(row)} {row.title}{_location(row)}", style, "  ")
@@ -174,7 +168,7 @@ def _print_ranks(console: Console, answer: FirstAnswer) -> None:
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
         title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
-    print_table(console, title, rows, names=_RANK_COLUMNS)
+    text_table.print_table(console, title, rows, names=_RANK_COLUMNS)
 
 
 def _print_parts(console: Console, answer: FirstAnswer) -> None:
@@ -224,7 +218,7 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
     if rest:
         sums = sum(row.time_us for row in rest), sum(row.percent for row in rest)
         shown.append(_part("", f"{len(rest)} more", *sums))
-    print_table(console, title, shown, None)
+    text_table.print_table(console, title, shown, None)
 
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
@@ -255,7 +249,7 @@ def _print_compiled(console: Console, answer: FirstAnswer) -> None:
         *((span.overview.pays,) if span else ()),
     ]
     if any(sentences):
-        print_title(console, f"Compiled{_worker(answer)}")
+        text_table.print_title(console, f"Compiled{_worker(answer)}")
         for sentence in filter(None, sentences):
             _print(console, sentence, indent="  ")
         console.print()
