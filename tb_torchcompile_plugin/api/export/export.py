@@ -10,17 +10,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.api import routes
+from tb_torchcompile_plugin.api import catalog, routes
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
-from tb_torchcompile_plugin.api.catalog import (
-    Ids,
-    RunRef,
-    Runs,
-    ids_of,
-    newest_span,
-    only_run,
-    plugin_version,
-)
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
@@ -253,7 +244,9 @@ class Export:
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [
-            other for other in ids_of([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
+            other
+            for other in catalog.ids_of([self.run])
+            if other != self.ids and bool(other[2]) == bool(self.ids[2])
         ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
@@ -274,7 +267,7 @@ class Export:
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
         budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
-        for ids in ids_of(self.runs.runs):
+        for ids in catalog.ids_of(self.runs.runs):
             if ids == self.ids:
                 continue
             if self.pack.bytes > budget:
@@ -298,7 +291,7 @@ class Export:
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
-            version=plugin_version() or "unknown",
+            version=catalog.plugin_version() or "unknown",
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
@@ -308,21 +301,21 @@ class Export:
         )
 
 
-def pick(runs: Runs, chosen: Chosen) -> Ids:
+def pick(runs: catalog.Runs, chosen: Chosen) -> catalog.Ids:
     """Return the run, worker and span that a file is about. Raises UserError, and WrongArgument for other names."""
-    kept = only_run(runs, chosen.run)
+    kept = catalog.only_run(runs, chosen.run)
     fitting = [_fitting(run, chosen) for run in kept.runs]
     workers = [worker for run in fitting for worker in run.workers]
     if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
-        names = [" ".join(ids) for ids in ids_of(kept.runs) if ids[2]]
+        names = [" ".join(ids) for ids in catalog.ids_of(kept.runs) if ids[2]]
         raise WrongArgument(
             f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
             next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
         )
-    return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
+    return catalog.newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
 
 
-def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
+def _fitting(run: catalog.RunRef, chosen: Chosen) -> catalog.RunRef:
     workers = []
     for worker in run.workers:
         if chosen.worker in ("", worker.worker):
