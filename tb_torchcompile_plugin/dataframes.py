@@ -41,7 +41,7 @@ _PAIR = {*Pair.__struct_fields__}
 _FINDING_COLUMNS = ["severity", "title", "next_step"]
 
 
-class Tables(Mapping[str, "DataFrame"]):
+class Tables(dict[str, "DataFrame"]):
     """One DataFrame for every list of rows in the report, by name or as an attribute: `tables.kernels`.
 
     Columns and values are those of `report --json`, the `id` for `tb-torchcompile show` among them, with the `run`,
@@ -56,7 +56,7 @@ class Tables(Mapping[str, "DataFrame"]):
 
         Its whole path is kept, because a program may change its folder.
         """
-        self._frames = dict(frames)
+        super().__init__(frames)
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
@@ -75,32 +75,23 @@ class Tables(Mapping[str, "DataFrame"]):
     def _repr_html_(self) -> str:
         """Return the verdict, the findings and a list of the tables, for notebooks."""
         verdict = "<br>".join(map(escape, self.verdict.splitlines()))
-        rows = self._frames.get("findings")
+        rows = self.get("findings")
         findings = "" if rows is None or rows.empty else rows[_FINDING_COLUMNS].to_html(index=False)
-        names = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self._frames.items())
+        names = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self.items())
         return (
             f"<p><strong>{verdict}</strong></p>{findings}<details><summary>Tables</summary>{names}</details>"
         )
 
-    def __getitem__(self, name: str) -> "DataFrame":
-        return self._frames[name]
-
     def __getattr__(self, name: str) -> "DataFrame":
-        if name.startswith("_") or name not in self._frames:
-            raise AttributeError(f"there is no table {name!r}, but {', '.join(self.__dict__['_frames'])}")
-        return self._frames[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        if name not in self:
+            raise AttributeError(f"there is no table {name!r}, but {', '.join(self)}")
+        return self[name]
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._frames})
+        return sorted({*super().__dir__(), *self})
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name}={len(frame)}" for name, frame in self._frames.items())
+        rows = ", ".join(f"{name}={len(frame)}" for name, frame in self.items())
         return f"<Tables with rows: {rows}>"
 
 
