@@ -43,8 +43,8 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     DetailedFailure: {"traceback": _nothing},
     Guard: {"user_line": _nothing},
 }
-# Routes whose answers are nothing else.
-CODE_ROUTES = frozenset({"artifact", "code_kernels"})
+# Routes whose answers are nothing else, and why they have none then.
+NO_CODE = dict.fromkeys(("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)")
 
 
 def without_code(answer: Any) -> Any:
@@ -142,6 +142,17 @@ LEFT_OUT: Mapping[str, str] = {
     "timeline_range": "What is measured in a stretch of time is left out of this file",
     "timeline_trim": "The trace is left out of this file",
     "trace_file": "The trace is left out of this file",
+}
+# Why a question that differs from those that are kept has no answer.
+INCOMPLETE: Mapping[str, str] = {
+    "timeline": "The timeline of this span is left out of this file",
+    "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
+    "timeline_slice": "The details of this slice are left out of this file",
+    "what_if": "This combination of fixes is left out of this file",
+    "rank_what_if": "This combination of fixes is left out of this file",
+    "side_by_side": "This stretch of the step is left out of this file",
+    "memory": "This stretch of time is left out of this file",
+    "compare": "This comparison is left out of this file",
 }
 # These are asked about what `--compare` names, and the timeline's as far as its budget goes.
 COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})

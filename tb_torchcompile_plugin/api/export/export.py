@@ -40,24 +40,6 @@ class FileContents(msgspec.Struct, frozen=True):
     instead: str  # what to do about it
 
 
-def reasons(code: bool) -> dict[str, str]:
-    """Return by route why an answer is left out, as a sentence without its end."""
-    why = {
-        **ask.LEFT_OUT,
-        "timeline": "The timeline of this span is left out of this file",
-        "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
-        "timeline_slice": "The details of this slice are left out of this file",
-        "what_if": "This combination of fixes is left out of this file",
-        "rank_what_if": "This combination of fixes is left out of this file",
-        "side_by_side": "This stretch of the step is left out of this file",
-        "memory": "This stretch of time is left out of this file",
-        "compare": "This comparison is left out of this file",
-    }
-    if not code:
-        why |= dict.fromkeys(ask.CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
-    return why
-
-
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
 _OF_JOB = (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
@@ -180,7 +162,7 @@ class Export:
                         yield from self.pack.take()
 
     def _wanted(self, route: routes.Route[Any]) -> bool:
-        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.CODE_ROUTES)
+        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.NO_CODE)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
         """Yield the ranks together. Asked of another rank of the job, it is the same question."""
@@ -296,7 +278,7 @@ class Export:
             holds=self.holds,
             left_out=left,
             parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
-            reasons=reasons(self.chosen.code),
+            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
 
