@@ -1,8 +1,8 @@
 """Find rows that contain a word, and the lines of the program that a recording knows."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, WrongArgument
 from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _AROUND = 60  # characters of a text, on each side of the word
@@ -168,18 +169,15 @@ class Logdir:
     def __init__(self, session: Session, progress: Advance | None = None) -> None:
         self.session = session
         self._progress = progress
-        self._lock = threading.Lock()
-        self._kept: tuple[reports.ReportFilter, tuple[File, ...], reports.Report] | None = None
+        self._report = Memo(1)
 
     def report(self, run: str = "") -> reports.Report:
         """Return the report on this run, on all for "". Raises WrongArgument."""
-        with self._lock:
-            listing = self.session.look()
-            only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
-            wanted, files = reports.ReportFilter("" if only else run), _files(listing, run)
-            if self._kept is None or self._kept[:2] != (wanted, files):
-                self._kept = wanted, files, reports.whole_report(self.session, self._progress, wanted)
-            return self._kept[2]
+        listing = self.session.look()
+        only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
+        wanted = reports.ReportFilter("" if only else run)
+        read = partial(reports.whole_report, self.session, self._progress, wanted)
+        return self._report.get(wanted, read, _files(listing, run), keep=lambda _: True)
 
     def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""
