@@ -137,11 +137,11 @@ def _notes_us() -> dict[str, float]:
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
     from tb_torchcompile_plugin import tensorboard_trace_handler
-    from tb_torchcompile_plugin.writer.step_notes import _noting
+    from tb_torchcompile_plugin.writer.step_notes import StepClock, noting
 
     prof = torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=0, active=1))
     optimizer = torch.optim.SGD([torch.zeros(1)])
-    empty_step = _noting(lambda self: None)
+    empty_step = noting(lambda self: None, StepClock.entered, StepClock.returned)
     with tempfile.TemporaryDirectory() as out:
         tensorboard_trace_handler(out)
         (hook,) = _global_optimizer_post_hooks.values()

@@ -21,11 +21,10 @@ from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
-from tb_torchcompile_plugin.job.overlap import overlap
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import waits
 
-QUESTIONS = (calls, instances, clocks, waits, job_steps, late, job_clocks, job_findings, overlap, job_report)
+QUESTIONS = (calls, instances, clocks, waits, job_steps, late, job_clocks, job_findings, job_report)
 LATE_NS, STEPS, KERNELS = 3_000_000, 40, 10
 
 

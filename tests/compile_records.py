@@ -13,7 +13,6 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -95,7 +94,11 @@ def a_compilation(compile_id: str = "0/0", begin_us: float = 0.0) -> list[Record
 
 
 def summary_of(
-    records: Iterable[Record], *, recovered: Recovered | None = None, readable: bool = False, **options: Any
+    records: Iterable[Record],
+    *,
+    recovered: CompileSummary | None = None,
+    readable: bool = False,
+    **options: Any,
 ) -> CompileSummary:
     """What a log makes of these records. readable: whether it must understand each of them."""
     log = CompileLog(**options)

@@ -1,8 +1,7 @@
 """A job of as many ranks as one likes, by its digests: each is a recorded one, with a place in groups of its own.
 
 Ranks of a host, hosts in pairs, and all of them share collectives by turns. Planted: one rank that runs Python before
-each step, one host whose ranks all wait for data in the midst of it, one pair of hosts whose link is slow, and ranks of
-one host that compiled once more than the others.
+each step, one host whose ranks all wait for data in the midst of it, and one pair of hosts whose link is slow.
 """
 
 import random
@@ -14,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from jobs import recorded_job
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, packed, save, unpacked
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, message_from_columns
@@ -36,13 +34,11 @@ class Together(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """What is wrong, by number of the rank, of the host, of the pair of hosts, and of the host that compiled once more;
-    -1: nothing."""
+    """What is wrong, by number of the rank, of the host, and of the pair of hosts; -1: nothing."""
 
     rank: int = 37
     host: int = 11
     pair: int = 9
-    compiled: int = 3
     rank_ns: int = 6_000_000
     host_ns: int = 3_000_000
     link: int = 3  # times as long for a transfer
@@ -129,11 +125,10 @@ def digest_of(rank: int, ranks: int, ran: _Course, planted: Planted) -> pb.Diges
     one.calls = _section(_calls(made, rank, ranks, begin, end, launch, windows[0], base))
     one.steps = _section(_steps(made, begin - base, end - base, windows))
     one.host = _section(_host(made, rank, planted))
-    one.compiled = _section(_compiled(made, rank, planted))
     return one
 
 
-def _section(message: pb.CallSection | pb.StepSection | pb.HostSection | CompileSummary) -> bytes:
+def _section(message: pb.CallSection | pb.StepSection | pb.HostSection) -> bytes:
     return compressed(message.SerializeToString())
 
 
@@ -235,15 +230,6 @@ def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
     section.parts = packed(stretch[order], code[order], ns[order])
     section.waits = packed(*np.zeros((3, 0), np.int64))
     return section
-
-
-def _compiled(made: _Template, rank: int, planted: Planted) -> CompileSummary:
-    summary: CompileSummary = CompileSummary.FromString(decompressed(made.digest.columns.header.compiled))
-    if rank // HOST == planted.compiled and summary.compilations:
-        again = summary.compilations.add()
-        again.CopyFrom(summary.compilations[0])
-        again.key.compile_id = f"{again.key.compile_id.rpartition('/')[0]}/2"
-    return summary
 
 
 def write_job(folder: Path, ranks: int, planted: Planted = PLANTED, traces: bool = False) -> None:

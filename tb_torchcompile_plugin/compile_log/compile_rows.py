@@ -110,18 +110,6 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
     return list(kernels.values())
 
 
-@dataclass
-class Recovered:
-    """Rows from before recording began (writer/recover.py), all marked so."""
-
-    compilations: list[pb.Compilation] = field(default_factory=list)
-    recompiles: list[pb.Recompile] = field(default_factory=list)
-    graph_breaks: list[pb.GraphBreak] = field(default_factory=list)
-    graphs: list[pb.Graph] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)  # the output code of each graph
-    warnings: list[str] = field(default_factory=list)
-
-
 def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
     """Parse a graph break from torch's text, without any of the user's code unless `source`."""
     row = parse_graph_break(text)
@@ -196,35 +184,18 @@ def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) ->
 
 def set_duration(row: pb.Compilation, span: CompileSpan) -> None:
     """Set the times and phases of a row from the span of the whole compilation."""
-    assert span.duration_ns is not None
-    row.start_ns, row.duration_ns, row.thread = span.start_ns, span.duration_ns, span.thread
+    row.start_ns, row.duration_ns, row.thread = span.row.start_ns, span.row.duration_ns, span.row.thread
     del row.phases[:]
     row.phases.extend(pb.Phase(name=name, exclusive_ns=ns) for name, ns in span.phases().items())
 
 
-def span_row(span: CompileSpan) -> pb.PhaseSpan:
-    """Return the stored form of a span."""
-    return pb.PhaseSpan(
-        key=pb.CompileKey(compile_id=span.compile_id, epoch=span.epoch),
-        name=span.name,
-        start_ns=span.start_ns,
-        duration_ns=span.duration_ns or 0,
-        thread=span.thread,
-        function=span.function if span.function != span.name else "",
-        worker_process=span.worker_process,
-        unfinished=span.unfinished,
-        kernel=span.kernel,
-        choices=span.choices,
-    )
-
-
-def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
+def add_autotuned(row: pb.PhaseSpan, arguments: dict[str, Any]) -> None:
     """Add which kernel a span autotuned, or which operator and shapes, and the result, from its end mark."""
     if arguments.get("kernel_name"):
-        span.kernel = str(arguments["kernel_name"])
+        row.kernel = str(arguments["kernel_name"])
     elif arguments.get("autotune_shape"):
-        span.kernel = f"{tuned_operator(span.name)} ({arguments['autotune_shape']})"
-    span.choices = text_of(arguments.get("autotune_choices_stats"))
+        row.kernel = f"{tuned_operator(row.name)} ({arguments['autotune_shape']})"
+    row.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
 def copy_place(row: pb.Compilation | pb.Recompile, forward: pb.Compilation) -> None:
@@ -370,7 +341,7 @@ class CompiledFrames:
         frame.marks.add(mark)
         return frame
 
-    def start_from(self, recovered: Recovered) -> None:
+    def start_from(self, recovered: pb.CompileSummary) -> None:
         """Take rows from before recording began, or from a pause of it, in the order of their compilation.
 
         An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.

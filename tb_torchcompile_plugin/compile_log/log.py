@@ -6,7 +6,7 @@ say for which compilation it holds) and a payload text. Runs inside training: pr
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
-from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered
-from tb_torchcompile_plugin.compile_log.record import Facts, Record, loads, nanoseconds, readable
+from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames
+from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
@@ -39,28 +39,26 @@ class CompileLog:
         """
         self._source = source
         self._loads = loads
-        self._payloads = PayloadStore() if payloads and source else None
         self._lanes = OpenSpans()
         self._rows = pb.CompileSummary()  # rows that no later record changes
+        self.records = self._rows.records
+        self._payloads = PayloadStore(self._rows) if payloads and source else None
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
         self._ahead = AheadOfTime()
         self._caches = CacheLookups(source=source)
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], pb.GraphBreak] = {}
-        self._spans: list[pb.PhaseSpan] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
-        self.by_kind: Counter[str] = Counter()
-        self.unknown: Counter[str] = Counter()
-        self.unreadable: Counter[str] = Counter()
-        self._facts = Facts()
+        self._learned: set[str] = set()  # fields of the environment
+        self._range_ns: tuple[int, int] | None = None  # first and last time
         self._handlers: dict[str, Callable[[Record, str], None]] = {
             records.FILE_NAME: self._on_str,
             records.DYNAMO_START: self._on_dynamo_start,
             records.CHROMIUM_EVENT: self._on_chromium_event,
             records.METRICS: self._on_metrics,
-            records.BACKWARD_METRICS: self._on_backward_metrics,
+            records.BACKWARD_METRICS: self._on_metrics,
             records.OUTPUT_CODE: self._on_output_code,
             records.DUMP: self._on_dump,
             records.INFERENCE_GRAPH: self._on_inference_graph,
@@ -78,10 +76,13 @@ class CompileLog:
                 kind = artifacts.artifact_kind(artifacts.cache_lookup(cache, result))
                 self._handlers[kind] = partial(self._on_cache, cache, result)
 
-    def start_from(self, recovered: Recovered) -> None:
-        """Take rows from before recording began, or from a pause of it, in the order of their compilation."""
+    def start_from(self, recovered: pb.CompileSummary, codes: Sequence[str] = ()) -> None:
+        """Take rows from before recording began, or from a pause of it, in the order of their compilation.
+
+        codes: the output code of each graph.
+        """
         self._frames.start_from(recovered)
-        for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
+        for graph, code in zip(recovered.graphs, codes, strict=True):
             self.codes[hash(code)] += 1
             if self._payloads is not None:
                 record = Record({records.OUTPUT_CODE: {}}, code)
@@ -96,23 +97,22 @@ class CompileLog:
                 record = replace(record, metadata=readable(record.metadata), payload=readable(record.payload))
             kind = records.kind_of(record.metadata)
             if not kind:
-                self.unreadable["without a kind"] += 1
+                self.records.unreadable["without a kind"] += 1
                 return
             if kind == records.ARTIFACT:
                 kind = artifacts.artifact_kind(record.metadata[kind]["name"])
-            self.by_kind[kind] += 1
+            self.records.by_kind[kind] += 1
             if kind not in records.KINDS and artifacts.artifact_name(kind) is None:
-                self.unknown[kind] += 1
+                self.records.unknown[kind] += 1
             self._add(kind, record)
         except Exception:
             if not record.damaged:
                 # characters: it is shown in one line
-                self.unreadable[f"{str(kind)[:60]} of an unknown form"] += 1
+                self.records.unreadable[f"{str(kind)[:60]} of an unknown form"] += 1
 
     def _add(self, kind: str, record: Record) -> None:
         compile_id = records.compile_id_of(record.metadata) or self._ahead_id(kind, record)
-        if record.metadata.get("rank") is not None:
-            self._facts.learn("rank", record.metadata["rank"])
+        self._learn("rank", record.metadata.get("rank"))
         if handler := self._handlers.get(kind):
             handler(record, compile_id)
         if compile_id and record.metadata.get("attempt") is not None:
@@ -194,78 +194,81 @@ class CompileLog:
         if mark not in ("B", "E"):
             return
         time_ns = nanoseconds(event["ts"])
-        self._facts.see_time(time_ns)
+        first_ns, last_ns = self._range_ns or (time_ns, time_ns)
+        self._range_ns = min(first_ns, time_ns), max(last_ns, time_ns)
         name = str(event["name"])
         compile_id = self._ahead.marked(name, mark, compile_id, record.thread)
         # Work that compile workers did for nobody in particular must not be paired with a frame's own.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
-            span = CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "other", lane)
-            self._begin_span(span, compile_id, record)
+            function = str(arguments.get("fn_name") or name)
+            row = pb.PhaseSpan(name=name, start_ns=time_ns, thread=record.thread)
+            row.function = function if function != name else ""
+            self._begin_span(row, compile_id)
+            self._lanes.begin(CompileSpan(row, lane))
         else:
-            for span in self._lanes.end(lane, name, time_ns):
-                if span.name == name:
-                    compile_rows.add_autotuned(span, arguments)
+            ended = self._lanes.end(lane, name, time_ns)
+            if not ended:
+                self.records.unreadable[f"{records.CHROMIUM_EVENT}: end without a beginning"] += 1
+            for span in ended:
+                if span.row.name == name:
+                    compile_rows.add_autotuned(span.row, arguments)
                 self._end_span(span)
 
-    def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
+    def _begin_span(self, span: pb.PhaseSpan, compile_id: str) -> None:
         is_root = _is_root(span.name, compile_id)
         self._has_spans = self._has_spans or is_root
         if is_root or span.name == records.DYNAMO:
             self._frames.begin(compile_id, span.name)
-        span.compile_id, span.thread = compile_id, record.thread
-        span.epoch = self._frames.epoch_of(compile_id)
+        span.key.CopyFrom(self._frames.key(compile_id))
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
-            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=span.thread)
             row.start_ns = span.start_ns
             frame.backwards.append(row)
         elif is_root:
             row = self._frames.now(compile_id).begun()
-            row.start_ns, row.thread = span.start_ns, record.thread
-        self._lanes.begin(span)
+            row.start_ns, row.thread = span.start_ns, span.thread
 
     def _end_span(self, span: CompileSpan) -> None:
-        assert span.duration_ns is not None
-        self._spans.append(compile_rows.span_row(span))
-        if span.unfinished:
+        self._rows.spans.append(span.row)
+        if span.row.unfinished:
             return
-        self._times.setdefault(span.function, []).append(span.duration_ns / 1e9)
-        frame = self._frames.find(span.epoch, span.compile_id)
+        name, compile_id = span.row.name, span.row.key.compile_id
+        self._times.setdefault(span.row.function or name, []).append(span.row.duration_ns / 1e9)
+        frame = self._frames.find(span.row.key.epoch, compile_id)
         if frame is None:
             return
-        if _is_root(span.name, span.compile_id):
+        if _is_root(name, compile_id):
             frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
-        elif span.name in records.BACKWARD_ROOTS:
+        elif name in records.BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
-                if row.start_ns == span.start_ns:
+                if row.start_ns == span.row.start_ns:
                     compile_rows.set_duration(row, span)
                     break
 
     def _on_metrics(self, record: Record, compile_id: str) -> None:
-        metrics = record.metadata.get(records.METRICS) or record.metadata[records.BACKWARD_METRICS]
+        kind = records.kind_of(record.metadata)
+        metrics = record.metadata[kind]
         frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
-        frame.finished = True
-        row = frame.begun()
+        is_backward = kind == records.BACKWARD_METRICS
+        if is_backward and frame.backwards_measured == len(frame.backwards):
+            # Where no backward ran these are of the frame: torch 2.6 files them here at the recompile limit, 2.8 if
+            # another thread compiles a backward meanwhile.
+            is_backward = not self._has_spans and metrics.get("is_forward", False) is not None
+            if is_backward:
+                row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+                frame.backwards.append(row)
+        if is_backward:
+            row = frame.backwards[frame.backwards_measured]
+            frame.backwards_measured += 1
+        else:
+            frame.finished = True
+            row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._facts.learn_versions(metrics)
-
-    def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
-        metrics = record.metadata[records.BACKWARD_METRICS]
-        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
-        if frame.backwards_measured == len(frame.backwards):
-            if self._has_spans or metrics.get("is_forward", False) is None:
-                # No backward ran, so these are of the frame: torch 2.6 files them here at the recompile limit,
-                # 2.8 if another thread compiles a backward meanwhile.
-                self._on_metrics(record, compile_id)
-                return
-            frame.backwards.append(pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread))
-        row = frame.backwards[frame.backwards_measured]
-        frame.backwards_measured += 1
-        compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._facts.learn_versions(metrics)
+        self._learn_versions(metrics)
 
     def _on_runtime_metrics(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
@@ -316,7 +319,18 @@ class CompileLog:
             except ValueError:
                 version = record.payload.strip()
             version = (version.get("pytorch_version") or "") if isinstance(version, dict) else version
-            self._facts.learn("torch_version", str(version))
+            self._learn("torch_version", str(version))
+
+    def _learn(self, name: str, value: Any) -> None:
+        """Set a field of the environment to what is recorded first. Raises TypeError and ValueError."""
+        if value is not None and name not in self._learned:
+            setattr(self._rows.environment, name, value)
+            self._learned.add(name)
+
+    def _learn_versions(self, metrics: dict[str, Any]) -> None:
+        for program in ("torch", "python", "cuda", "triton"):
+            if version := metrics.get("pytorch_version" if program == "torch" else f"{program}_version"):
+                self._learn(f"{program}_version", str(version))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
@@ -397,25 +411,20 @@ class CompileLog:
         """Return all that is known so far; of `environment`, what records do not hold is the caller's."""
         summary = pb.CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         summary.MergeFrom(self._rows)
-        self._facts.put(summary.environment)
+        last_ns = 0
+        if self._range_ns:
+            first_ns, last_ns = self._range_ns
+            summary.environment.recording_start_ns, summary.environment.written_ns = first_ns, last_ns
         self._frames.put(summary)
         summary.graph_breaks.extend(self._breaks.values())
-        summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
+        summary.spans.sort(key=lambda span: (span.start_ns, -span.duration_ns))
         for span in self._lanes.still_open():
-            row = compile_rows.span_row(span)
-            row.unfinished, row.duration_ns = True, max(0, (self._facts.last_ns or 0) - span.start_ns)
-            summary.spans.append(row)
+            row = summary.spans.add()
+            row.CopyFrom(span.row)
+            row.unfinished, row.duration_ns = True, max(0, last_ns - row.start_ns)
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
-        summary.records.by_kind.update(self.by_kind)
-        summary.records.unknown.update(self.unknown)
-        summary.records.unreadable.update(self.unreadable)
-        if self._lanes.unmatched_ends:
-            cause = f"{records.CHROMIUM_EVENT}: end without a beginning"
-            summary.records.unreadable[cause] = self._lanes.unmatched_ends
-        if self._payloads is not None:
-            self._payloads.put(summary)
         return summary
 
 

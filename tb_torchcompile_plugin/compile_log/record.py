@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 
 
 @dataclass(slots=True)
@@ -88,37 +87,3 @@ def optional_seconds(row: Any, field: str) -> float | None:
 def forward_compilations(summary: pb.CompileSummary) -> dict[Key, pb.Compilation]:
     """Return the compilation of each frame, without its backwards; of several under one key the last."""
     return {key_of(row.key): row for row in summary.compilations if row.direction == pb.FORWARD}
-
-
-class Facts:
-    """What compile records show of their process: versions and rank as first recorded, first and last time."""
-
-    def __init__(self) -> None:
-        self._environment = Environment()
-        self._known: set[str] = set()
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
-
-    def learn(self, name: str, value: Any) -> None:
-        """Set a field unless it is set. Raises TypeError and ValueError for a value of another type."""
-        if name not in self._known:
-            setattr(self._environment, name, value)
-            self._known.add(name)
-
-    def learn_versions(self, metrics: dict[str, Any]) -> None:
-        """Learn from torch's compilation metrics."""
-        for program in ("torch", "python", "cuda", "triton"):
-            version = metrics.get("pytorch_version" if program == "torch" else f"{program}_version")
-            if version:
-                self.learn(f"{program}_version", str(version))
-
-    def see_time(self, time_ns: int) -> None:
-        """Extend the time range."""
-        self.first_ns = time_ns if self.first_ns is None else min(time_ns, self.first_ns)
-        self.last_ns = time_ns if self.last_ns is None else max(time_ns, self.last_ns)
-
-    def put(self, environment: Environment) -> None:
-        """Copy what is known; the rest is the caller's."""
-        environment.MergeFrom(self._environment)
-        if self.first_ns is not None and self.last_ns is not None:
-            environment.recording_start_ns, environment.written_ns = self.first_ns, self.last_ns

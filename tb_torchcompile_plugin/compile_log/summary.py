@@ -46,12 +46,11 @@ def has_text(kind: str, record: Record) -> bool:
 
 
 class PayloadStore:
-    """The payloads of one process in compressed form only: memory is what the file will take."""
+    """The payloads of a summary, each once, in compressed form only: memory is what the file will take."""
 
-    def __init__(self) -> None:
-        self._index: dict[bytes, int] = {}
-        self._payloads: list[pb.Payload] = []
-        self._artifacts: list[pb.Artifact] = []
+    def __init__(self, summary: pb.CompileSummary) -> None:
+        self._summary = summary
+        self._index = {payload.sha256: index for index, payload in enumerate(summary.payloads)}
         self._settings: set[int] = set()
 
     def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
@@ -60,7 +59,7 @@ class PayloadStore:
             metrics = record.metadata[kind]
             for name in records.CONFIG_FIELDS:
                 if isinstance(metrics.get(name), str):
-                    self._add(name, "json", metrics[name], record, key, direction)
+                    self._keep(name, "json", metrics[name], record, key, direction)
         text = record.payload
         if not text and kind not in records.KINDS and not artifacts.artifact_name(kind):
             text = json.dumps(record.metadata[kind], default=repr)  # of an unknown kind all that it says
@@ -76,7 +75,7 @@ class PayloadStore:
             encoding = str(record.metadata[records.ARTIFACT].get("encoding") or "")
         if artifacts.is_cache_lookup(kind) and encoding == "json" and record.place is None:
             text = self._without_settings(text, record, key, direction)
-        self._add(name, encoding, text, record, key, direction)
+        self._keep(name, encoding, text, record, key, direction)
 
     def _without_settings(
         self, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
@@ -94,13 +93,13 @@ class PayloadStore:
         digest = hash((key.epoch, key.compile_id, *settings))
         if settings and digest not in self._settings:
             self._settings.add(digest)
-            self._add(artifacts.KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+            self._keep(artifacts.KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
         return json.dumps(details)
 
-    def _add(
+    def _keep(
         self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
     ) -> None:
-        artifact = pb.Artifact(
+        artifact = self._summary.artifacts.add(
             key=key,
             attempt=record.attempt,
             name=name,
@@ -110,27 +109,22 @@ class PayloadStore:
         )
         if record.place is None:
             data = text.encode("utf-8", "surrogatepass")
-            artifact.payload, artifact.size = self._payload(data), len(data)
+            artifact.payload, artifact.size = self.add(data), len(data)
         else:
             artifact.log_offset, artifact.log_bytes = record.place
             artifact.size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        self._artifacts.append(artifact)
 
-    def _payload(self, data: bytes) -> int:
+    def add(self, data: bytes) -> int:
+        """Add a payload unless it is there; return its index."""
         digest = hashlib.sha256(data).digest()
         index = self._index.get(digest)
         if index is None:
-            index = self._index[digest] = len(self._payloads)
-            payload = pb.Payload(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(data, 6))
+            index = self._index[digest] = len(self._summary.payloads)
+            payload = self._summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB)
+            payload.data = zlib.compress(data, 6)
             if len(payload.data) >= len(data):
                 payload.codec, payload.data = pb.Payload.RAW, data
-            self._payloads.append(payload)
         return index
-
-    def put(self, summary: pb.CompileSummary) -> None:
-        """Append all payloads and artifacts to `summary`."""
-        summary.payloads.extend(self._payloads)
-        summary.artifacts.extend(self._artifacts)
 
 
 def unpack_payload(payload: pb.Payload) -> str:

@@ -11,6 +11,7 @@ function and onwards in its lines, have in common.
 
 import contextlib
 import json
+import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -143,13 +144,8 @@ def shapes(graph: str) -> dict[str, str]:
 
 def common_module(paths: Iterable[str]) -> str:
     """Return the innermost module that holds all of these; ROOT for none."""
-    split = [path.split(".") if path else [] for path in paths]
-    shared: list[str] = []
-    for parts in zip(*split):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    return ".".join(shared)
+    folders = [path.replace(".", "/") for path in paths]
+    return posixpath.commonpath(folders).replace("/", ".") if folders else ROOT
 
 
 def _modules_taken(statement: str) -> list[str]:

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import Floats, Mask, indices_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue, overlappable_share
 from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, averaged, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
@@ -238,6 +238,21 @@ def _cut_work(profile: Profile, row: Late, kept: float, left: Floats) -> None:
     work = slice(*np.searchsorted(profile.of(launched), (row.begin, row.end)).tolist())
     total = int(profile.of(gpu_queue).dur[work].sum())
     left[work] = 1 - min(1.0, max(excess, 0) / max(total, 1))
+
+
+def hideable_share(job: TracedJob) -> Floats:
+    """Return by tied call the share of its transfer that could overlap compute, the least among its ranks.
+
+    A transfer is over on all of its ranks at once.
+    """
+    calls_ = job.of(tied)
+    share, least = np.ones(len(calls_.rank_index)), np.ones(int(calls_.instance.max(initial=-1)) + 1)
+    for rank, rows in zip(job.ranks, by_rank(calls_.rank_index, len(job.ranks))):
+        share[rows] = overlappable_share(
+            rank.profile, calls_.work[rows], np.maximum(calls_.transfer[rows], 0)
+        )
+    np.minimum.at(least, calls_.instance, share)
+    return least[calls_.instance]
 
 
 class Stages(NamedTuple):

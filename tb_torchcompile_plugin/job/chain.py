@@ -7,35 +7,26 @@ take a second.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import medians
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
-from tb_torchcompile_plugin.job.instances import (
-    calls,
-    first_shared_steps,
-    holds_all_ranks,
-    instances,
-    numbered,
-    senders,
-)
+from tb_torchcompile_plugin.job.instances import calls, holds_all_ranks, instances, numbered, senders
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, compare_calls, early_ranks, late_by_rank
+from tb_torchcompile_plugin.job.late import Late, early_ranks, late
 from tb_torchcompile_plugin.job.waits import is_complete, waits
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, sums
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED
 
-_PEERS = 3  # that run the same collectives: of fewer those that meet are compared
 _LIKES = 3  # groups that do the same: of fewer none can be called slow
 _SLOW_LINK = 1.5  # times as long as usual; chosen by eye on the recordings
 _DEVIATIONS = 8.0  # standard deviations from the rank in the middle; chosen by eye on the recordings
 _LEAST = 0.01  # share of what is compared: less is not worth a report
-_EXPLAINED = 32  # calls of which it is found out why a rank is late; it bounds the time
 
 
 class Chain(NamedTuple):
@@ -89,98 +80,57 @@ def ends(calls_: Chain) -> Int64s:
     return now
 
 
-def saved_share(job: Job, rank_indices: list[int]) -> float:
-    """Return by which share a step of the job is shorter if these ranks do nothing beyond their peers."""
-    calls_, ranks = job.of(chain), len(job.digests)
-    if not len(calls_.row):
-        return 0.0
-    gap = np.array(calls_.gap)
+def own_excess(job: Job) -> Int64s:
+    """Return by call of `chain` how much of its gap is what its rank did beyond its peers (ns)."""
+    calls_, excess = job.of(chain), np.zeros(len(job.of(chain).row), np.int64)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
     launch = job.of(calls).launch[calls_.row] - base[calls_.rank_index]
-    for row in (row for index in rank_indices for row in job.of(late_by_rank).get(index, [])):
+    for row in job.of(late):
         rows = np.arange(calls_.first[row.rank_index], calls_.first[row.rank_index + 1])
         rows = rows[(launch[rows] > row.begin) & (launch[rows] <= row.end)]
         # More work than others have does not vanish: it is shared among all.
         more = sum(ns for blamed, ns in row.parts.items() if blamed.cause == "more_work")
-        ns = min(row.excess - max(more, 0) * row.together // ranks, row.lateness)
-        for call in rows[np.argsort(-gap[rows], kind="stable")].tolist():
-            part = min(max(ns, 0), max(int(gap[call]), 0))
-            gap[call] -= part
+        ns = min(row.excess - max(more, 0) * row.together // len(job.digests), row.lateness)
+        for call in rows[np.argsort(excess[rows] - calls_.gap[rows], kind="stable")].tolist():
+            part = min(max(ns, 0), max(int(calls_.gap[call] - excess[call]), 0))
+            excess[call] += part
             ns -= part
-    length = int(job.of(_recorded_ends).max() - job.of(waits).begin[calls_.row].min())
-    return _saved_ns(job, calls_._replace(gap=gap)) / max(length, 1)
+    return excess
 
 
-def _saved_ns(job: Job, changed: Chain) -> float:
-    """Return how much sooner the ranks are done with changed calls."""
-    return max(float(np.median(job.of(_recorded_ends) - ends(changed))), 0.0)
+def saved_share(job: Job, rank_indices: Collection[int], links: Sequence["SlowLink"] = ()) -> float:
+    """Return by which share the job is shorter if these ranks do nothing beyond their peers.
+
+    links: they are as fast as others, too.
+    """
+    calls_ = job.of(chain)
+    if not len(calls_.row):
+        return 0.0
+    is_fixed = np.isin(calls_.rank_index, list(rank_indices))
+    gap = calls_.gap - np.where(is_fixed, job.of(own_excess), 0)
+    tail = calls_.tail - _longer(job, calls_, links)
+    saved = np.median(job.of(_recorded_ends) - ends(calls_._replace(gap=gap, tail=tail)))
+    return max(float(saved), 0.0) / job.of(recorded_ns)
+
+
+def _longer(job: Job, calls_: Chain, links: Sequence["SlowLink"]) -> Int64s:
+    """Return by call how much longer its transfer takes in a slow link than elsewhere."""
+    groups, count = job.of(_of_groups), len(job.of(instances))
+    share = np.zeros(count)
+    share[groups.number] = 1 - groups.usual / np.maximum(groups.ns, 1)
+    is_slow = mask_at(np.concatenate([np.zeros(0, np.int64), *(link.instances for link in links)]), count)
+    instance = job.of(instances).of_call[calls_.row]
+    return (calls_.tail * (share * is_slow)[instance]).astype(np.int64)
 
 
 def _recorded_ends(job: Job) -> Int64s:
     return ends(job.of(chain))
 
 
-class Beyond(NamedTuple):
-    """How much longer than its peers each rank takes before each call of `chain`.
-
-    What counts is the time since the rank's call before: whoever had to wait in that one is not late by it. Peers run
-    the same collectives in the same order; they need not meet: all ranks of one host may be equally late when they
-    do.
-    """
-
-    ns: Int64s  # 0 for a rank that takes no longer than the peer in the middle
-    peer: Int64s  # the call of that one, as an index into `chain`
-    early: Mask  # by rank, whether it is compared with
-
-
-def beyond(job: Job) -> Beyond:
-    """Compare each rank with its peers.
-
-    The first call of a rank counts from the first step that all have to its launch, as when the GPU's time before it
-    began is unknown; where that is unknown either, it is compared with nothing.
-    """
-    calls_ = job.of(chain)
-    is_first = np.isin(np.arange(len(calls_.row)), calls_.first[:-1])
-    begin, since = job.of(first_shared_steps), np.zeros_like(calls_.gap)
-    if begin:
-        launch = job.of(calls).launch[calls_.row]
-        since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.rank_index], 0), 0)
-    gap = np.where(is_first, since, calls_.gap)
-    _, key = distinct(*_compared_by(job, calls_), is_first.astype(np.int64))
-    ranks = len(job.digests)
-    early = np.ones(ranks, bool)
-    peer = _middle(gap, key, early[calls_.rank_index])
-    early = early_ranks(sums(calls_.rank_index, gap - gap[peer], ranks))
-    peer = peer if early.all() else _middle(gap, key, early[calls_.rank_index])
-    return Beyond(np.maximum(gap - gap[peer], 0), peer, early)
-
-
-def _middle(gap: Int64s, key: Int64s, is_early: Mask) -> Int64s:
-    """Return for each call the one in the middle of its key, of early ranks where any of them is there."""
-    order = np.lexsort((gap, ~is_early, key))
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    count, early = np.bincount(key), np.bincount(key[is_early], minlength=len(first))
-    return order[first + (np.where(early > 0, early, count) - 1) // 2][key] if len(order) else order
-
-
-def _compared_by(job: Job, calls_: Chain) -> tuple[Int64s, Int64s]:
-    """Return what calls that are compared share.
-
-    It is the ranks that run the same calls, and their number on the rank; or -1 and the instance.
-    """
-    ranks, kinds = len(calls_.first) - 1, job.of(calls).kinds
-    shapes = numbered((kind.operation, kind.dtype, kind.message_bytes, kind.group_size) for kind in kinds)
-    shape = shapes[job.of(calls).kind[calls_.row]]
-    runs = numbered(part.tobytes() for part in np.split(shape, calls_.first[1:-1]))
-    has_peers = np.bincount(runs)[runs][:ranks] >= _PEERS
-    compared = has_peers[calls_.rank_index] if len(calls_.row) else np.zeros(0, bool)
-    number = np.arange(len(calls_.row)) - calls_.first[calls_.rank_index]
-    return np.where(compared, runs[calls_.rank_index], -1), np.where(compared, number, calls_.instance)
-
-
-def beyond_of(job: Job) -> Int64s:
-    """Return by rank how much longer than its peers it takes in all."""
-    return sums(job.of(chain).rank_index, job.of(beyond).ns, len(job.digests))
+def recorded_ns(job: Job) -> int:
+    """Return how long these calls take, from the begin of the first one on; 1 without any."""
+    begin = job.of(waits).begin[job.of(chain).row]
+    return max(int(job.of(_recorded_ends).max() - begin.min()), 1) if len(begin) else 1
 
 
 class SlowLink(NamedTuple):
@@ -275,7 +225,7 @@ class Slow(NamedTuple):
     rank_indices: list[int]  # indices of ranks, the slowest first
     hosts: list[
         str
-    ]  # whose ranks they are; [] where other ranks of these hosts are in time, or hosts are unknown
+    ]  # whose late ranks they are; [] where others of the host are in time, or hosts are unknown
     ns: int  # by how much the first one is slower, in all that was recorded
 
 
@@ -284,11 +234,12 @@ def slow(job: Job) -> list[Slow]:
 
     Several ranks may be slow at once, so each is compared with the ranks in the middle and not with the sum of all.
     """
-    total, early = job.of(beyond_of), job.of(beyond).early
+    total = sums(job.of(chain).rank_index, job.of(own_excess), len(job.digests))
+    early = early_ranks(total)
     # Of two in the middle the earlier one: half of the ranks may be late, as on one of two hosts.
     excess = total - np.percentile(total[early], 50, method="lower")
     usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.percentile(np.abs(excess[early]), 50, method="lower")
-    return by_host(job, np.asarray(excess > max(usual, _LEAST * job.of(compared_ns))), total)
+    return by_host(job, np.asarray(excess > max(usual, _LEAST * job.of(recorded_ns))), total)
 
 
 def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
@@ -296,38 +247,23 @@ def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
 
     A host is slow where more than half of its ranks are, two at least, unless all hosts are: they then share no host.
     """
-    hosts, alone = _hosts(job), is_far.copy()
-    far = {host: indices[is_far[indices]] for host, indices in hosts.items()}
+    hosts = _hosts(job)
+    far = {host: [index for index in indices if is_far[index]] for host, indices in hosts.items()}
     far = {host: late for host, late in far.items() if len(late) > 1 and 2 * len(late) > len(hosts[host])}
-    slow_ranks: list[Slow] = []
-    for host, rank_indices in far.items() if len(far) < len(hosts) else ():
-        slow_ranks.append(_slow(rank_indices, [host], total))
-        alone[rank_indices] = False
-    slow_ranks += [_slow(np.array([rank_index]), [], total) for rank_index in np.flatnonzero(alone).tolist()]
-    return sorted(slow_ranks, key=lambda rank: -rank.ns)
+    groups = [(late, [host]) for host, late in far.items()] if len(far) < len(hosts) else []
+    of_hosts = {index for late, _ in groups for index in late}
+    groups += [([index], []) for index in np.flatnonzero(is_far).tolist() if index not in of_hosts]
+    rows = [
+        Slow(sorted(late, key=lambda index: -total[index]), names, int(total[late].max()))
+        for late, names in groups
+    ]
+    return sorted(rows, key=lambda row: -row.ns)
 
 
-def _slow(rank_indices: Int64s, hosts: list[str], total: Int64s) -> Slow:
-    rank_indices = rank_indices[np.argsort(-total[rank_indices], kind="stable")]
-    return Slow(rank_indices.tolist(), hosts, int(total[rank_indices[0]]))
-
-
-def _hosts(job: Job) -> dict[str, Int64s]:
+def _hosts(job: Job) -> dict[str, list[int]]:
     """Return the ranks of each host by index; {} unless all ranks tell theirs."""
-    names = [digest.host for digest in job.digests if digest.host is not None]
-    if len(names) < len(job.digests):
-        return {}
-    hosts, code = np.unique(np.array(names), return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    return dict(zip(hosts.tolist(), np.split(order, np.searchsorted(code[order], np.arange(1, len(hosts))))))
-
-
-def hosts_of(job: Job, rank_indices: Sequence[int]) -> list[str]:
-    """Return the hosts of these ranks; [] unless they are all ranks of their hosts."""
-    wanted = set(rank_indices)
-    hosts = {name: set(ranks.tolist()) for name, ranks in _hosts(job).items()}
-    hosts = {name: ranks for name, ranks in hosts.items() if wanted & ranks}
-    return list(hosts) if all(ranks <= wanted for ranks in hosts.values()) else []
+    hosts = grouped(range(len(job.digests)), lambda index: job.digests[index].host or "")
+    return {} if "" in hosts else hosts
 
 
 def shared_by(job: Job, rank_indices: Sequence[int]) -> str:
@@ -350,31 +286,6 @@ def shared_by(job: Job, rank_indices: Sequence[int]) -> str:
     return next(shared, "")
 
 
-def compared_ns(job: Job) -> int:
-    """Return how much time is compared, to the end of the last collective.
-
-    It begins with the first begin of one, or, where no first call is compared, when all ranks had come to theirs.
-    """
-    calls_, times = job.of(chain), job.of(waits)
-    first = calls_.first[:-1][calls_.first[:-1] < calls_.first[1:]]
-    if not len(first):
-        return 0
-    begin = times.begin[calls_.row[first]]
-    return int(times.end[calls_.row].max() - (begin.min() if job.of(first_shared_steps) else begin.max()))
-
-
-def why_slow(job: Job, rank_index: int, calls_to_explain: int = _EXPLAINED) -> list[Late]:
-    """Return what a rank did beyond the peers in the middle where it took longest, in order of time."""
-    calls_, excess = job.of(chain), job.of(beyond)
-    rows = slice(int(calls_.first[rank_index]), int(calls_.first[rank_index + 1]))
-    most = np.argsort(-excess.ns[rows], kind="stable")[:calls_to_explain] + rows.start
-    lates = (
-        compare_calls(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
-        for at in np.sort(most[excess.ns[most] > 0]).tolist()
-    )
-    return [row for row in lates if row is not None]
-
-
 def explained(lates: list[Late]) -> float:
     """Return which share of the lateness is known to be of the rank's own doing.
 
@@ -382,20 +293,3 @@ def explained(lates: list[Late]) -> float:
     """
     lateness = sum(row.lateness for row in lates)
     return sum(min(max(row.excess, 0), row.lateness) for row in lates) / lateness if lateness else 0.0
-
-
-def saved_without(job: Job, shares: Mapping[int, float], links: list[SlowLink]) -> float:
-    """Return by which share a step is shorter if slow ranks take less, and these links are as fast as others.
-
-    shares: by rank, which share goes of what it takes beyond its peers.
-    """
-    calls_, groups, count = job.of(chain), job.of(_of_groups), len(job.of(instances))
-    share = np.array([shares.get(rank_index, 0.0) for rank_index in range(len(job.digests))])
-    gap = calls_.gap - (job.of(beyond).ns * share[calls_.rank_index]).astype(np.int64)
-    usual, is_slow = np.ones(count), np.zeros(count, bool)
-    usual[groups.number] = groups.usual / np.maximum(groups.ns, 1)
-    for link in links:
-        is_slow[link.instances] = True
-    instance = job.of(instances).of_call[calls_.row]
-    longer = (calls_.tail * np.where(is_slow[instance], 1 - usual[instance], 0.0)).astype(np.int64)
-    return _saved_ns(job, calls_._replace(gap=gap, tail=calls_.tail - longer)) / max(job.of(compared_ns), 1)

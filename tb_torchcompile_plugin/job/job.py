@@ -222,16 +222,15 @@ def job_of_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
     """
     unread: dict[int, Notice] = {}
     ranks = {digest.rank: digest for digest in _readable(files, unread)}
-    times: dict[Member, RecordedAt] = {}
+    times = {}
     for digest in ranks.values():
-        header, base = digest.columns.header, digest.base_ns
-        times[Member(digest.rank, digest.worker, digest.span)] = RecordedAt(
-            digest.host, base + header.begin_ns, base + header.end_ns
+        begin, end = (
+            digest.base_ns + ns for ns in (digest.columns.header.begin_ns, digest.columns.header.end_ns)
         )
+        times[Member(digest.rank, digest.worker, digest.span)] = RecordedAt(digest.host, begin, end)
     selected = {member.rank for member in recorded_together(times, like)}
-    unread |= {
-        rank: not_recorded_together(digest.worker) for rank, digest in ranks.items() if rank not in selected
-    }
+    for rank in ranks.keys() - selected:
+        unread[rank] = not_recorded_together(ranks[rank].worker)
     return Job(tuple(ranks[rank] for rank in sorted(selected)), unread) if len(selected) > 1 else None
 
 

@@ -194,14 +194,6 @@ def _since(job: Job, by_group: bool) -> _Since:
     return _Since(calls_.rank_index, columns[0], columns[1], columns[2], comparable)
 
 
-def compare_calls(job: Job, row: int, peer: int, ns: int) -> Late | None:
-    """Compare any call (row of `calls`) with another one; None where it is unknown what their hosts did."""
-    since = job.of(_since, False)
-    if not (since.comparable[row] and since.comparable[peer]):
-        return None
-    return _compared(job, since, row, peer, ns, [])
-
-
 def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: list[Late]) -> Late:
     """Compare two calls; before: what was found of the late rank before."""
     windows = [(int(since.rank_index[at]), int(since.begin[at]), int(since.end[at])) for at in (row, peer)]

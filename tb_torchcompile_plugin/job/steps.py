@@ -5,18 +5,16 @@ overlaps communication counts as overlapped; of communication alone, what waits 
 transfers, and from what may do either.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, RankGpu, RankGpuSteps
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, RankGpu
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
-from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
 
 class RankSteps(NamedTuple):
@@ -37,26 +35,14 @@ class RankSteps(NamedTuple):
         """Lengths of the steps whose end is known: all but the last one (see `mean_of_steps`)."""
         return self.span[:-1] if len(self.span) > 1 else self.span
 
-    @property
-    def mean_ns(self) -> float:
-        """Mean length of a step."""
-        return mean_of_steps(self.span)
 
-
-class StepLengths(NamedTuple):
-    """How long the steps of one rank take, of those whose end is known."""
-
-    step: list[str]
-    ns: Int64s
-
-
-def job_lengths(job: Job) -> list[StepLengths]:
-    """Return by rank the lengths of its GPU's steps, and of the host's where they launched nothing."""
+def job_lengths(job: Job) -> list[dict[str, int]]:
+    """Return by rank how long each of its steps takes on the GPU (ns), or on the host where they launched nothing."""
     lengths = []
     for digest, steps in zip(job.digests, job.of(job_steps)):
         windows = digest.columns.windows
-        on_host = StepLengths(windows.names, windows.end - windows.begin)
-        lengths.append(StepLengths(steps.step, steps.counted) if steps else on_host)
+        names, ns = (steps.step, steps.counted) if steps else (windows.names, windows.end - windows.begin)
+        lengths.append(dict(zip(names, ns.tolist())))
     return lengths
 
 
@@ -110,66 +96,38 @@ def _windows(digest: RankDigest) -> tuple[list[str], Intervals]:
 
 def job_steps(job: Job) -> list[RankSteps | None]:
     """Return by rank its steps; None where none of them launched GPU work."""
-    rows: list[RankSteps | None] = [None] * len(job.digests)
-    gpus = {
-        index: digest.columns.gpu
+    return [
+        _rank_steps(job, index, digest, digest.columns.gpu) if digest.columns.gpu else None
         for index, digest in enumerate(job.digests)
-        if digest.columns.gpu is not None
-    }
-    low, high = _bounds(job, gpus) if gpus else (0, 0)
-    # Ranks whose times have room one behind the other in 64 bits: all of them, unless times are absurd.
-    most = max(1, (1 << 61) // (high - low + 1))
-    for start in range(0, len(gpus), most):
-        chunk = {index: gpus[index] for index in list(gpus)[start : start + most]}
-        columns = _columns(job, chunk)
-        bounds = np.cumsum([0, *(len(gpu.steps.window) for gpu in chunk.values())])
-        for (index, gpu), begin, end in zip(chunk.items(), bounds[:-1].tolist(), bounds[1:].tolist()):
-            names = job.digests[index].columns.windows.names
-            step = [names[row] for row in gpu.steps.window.tolist()]
-            rows[index] = RankSteps(step, *(column[begin:end] for column in columns))
-    return rows
+    ]
 
 
-def _bounds(job: Job, gpus: Mapping[int, RankGpu]) -> tuple[int, int]:
-    """Return between which moments all times are (ns, Unix time)."""
-    begins, ends = [job.of(calls).begin], [job.of(calls).end]
-    for index, gpu in gpus.items():
-        base = job.digests[index].base_ns
-        begins += [gpu.steps.begin + base, gpu.exposed.starts + base]
-        ends += [gpu.steps.end + base, gpu.exposed.ends + base]
-    return int(np.concatenate(begins).min()), int(np.concatenate(ends).max())
-
-
-def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
-    """Return the steps of these ranks on one line: times of each are behind all of the rank before."""
-    low, high = _bounds(job, gpus)
-    moved = np.arange(len(job.digests)) * (high - low + 2) - low
-    indices, calls_, times = np.array(list(gpus)), job.of(calls), job.of(waits)
-    shift = (moved + np.array([digest.base_ns for digest in job.digests], np.int64))[indices]
-    own = RankGpuSteps(*map(np.concatenate, zip(*(gpu.steps for gpu in gpus.values()))))
-    of_step = np.repeat(shift, [len(gpu.steps.begin) for gpu in gpus.values()])
-    begin, end = own.begin + of_step, own.end + of_step
-    of_exposed = np.repeat(shift, [len(gpu.exposed.starts) for gpu in gpus.values()])
-    starts, ends = map(np.concatenate, zip(*(gpu.exposed for gpu in gpus.values())))
-    exposed = Intervals(starts + of_exposed, ends + of_exposed)
-    call = np.flatnonzero(np.isin(calls_.rank_index, indices))
-    waited = call[times.wait[call] > 0]
-    sent = call[times.transferred[call] > 0]
-    waiting = calls_.begin[waited] + moved[calls_.rank_index[waited]]
-    sending = calls_.end[sent] + moved[calls_.rank_index[sent]]
-    not_waiting = subtract(exposed, union(waiting, waiting + times.wait[waited]))
-    unknown = subtract(not_waiting, union(sending - times.transferred[sent], sending))
+def _rank_steps(job: Job, index: int, digest: RankDigest, gpu: RankGpu) -> RankSteps:
+    """Split what communicates alone by whether it waits, transfers, or may do either."""
+    rows, own, times = job.of(calls).of_rank(index), gpu.steps, job.of(waits)
+    begin, end = (column[rows] - digest.base_ns for column in (job.of(calls).begin, job.of(calls).end))
+    wait, sent = np.maximum(times.wait[rows], 0), times.transferred[rows]
+    not_waiting = subtract(gpu.exposed, _intervals(begin, begin + wait))
+    unknown = subtract(not_waiting, _intervals(end - sent, end))
     alone_ns, not_waiting_ns, unknown_ns = (
-        covered_ns(part, begin, end) for part in (exposed, not_waiting, unknown)
+        covered_ns(part, own.begin, own.end) for part in (gpu.exposed, not_waiting, unknown)
     )
-    parts = (
-        own.compute,
-        own.overlapped,
-        not_waiting_ns - unknown_ns,
-        alone_ns - not_waiting_ns,
-        unknown_ns,
-        own.exposed_memory,
-        own.idle,
+    names = digest.columns.windows.names
+    steps = RankSteps(
+        step=[names[window] for window in own.window.tolist()],
+        span=own.end - own.begin,
+        compute=own.compute,
+        overlapped=own.overlapped,
+        exposed_transfer=not_waiting_ns - unknown_ns,
+        exposed_wait=alone_ns - not_waiting_ns,
+        exposed_unknown=unknown_ns,
+        exposed_memory=own.exposed_memory,
+        idle=own.idle,
     )
-    assert np.array_equal(own.end - own.begin, sum(parts))
-    return [own.end - own.begin, *parts]
+    assert np.array_equal(steps.span, sum(steps[2:]))
+    return steps
+
+
+def _intervals(begin: Int64s, end: Int64s) -> Intervals:
+    """Return what these cover, without those that take no time."""
+    return union(begin[end > begin], end[end > begin])

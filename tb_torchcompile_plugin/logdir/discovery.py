@@ -9,7 +9,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -135,7 +135,7 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
     try:
         file = filesystem.remote_file(path) if remote else filesystem.local_file(path)
         if file is not None and (known := other_format(file.name)):
-            return [], list(_not_read(file, known))
+            return [], [_not_read(file, known)]
         if file is not None:
             return [_run_of_file(file, prefix, within)], notices
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
@@ -188,7 +188,7 @@ def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tu
     def add_notice(error: OSError) -> None:
         notices.append(_folder_notice(error))
 
-    for folder, children, _ in os.walk(root, onerror=add_notice, followlinks=True):
+    for folder, children, names in os.walk(root, onerror=add_notice, followlinks=True):
         try:
             status = os.stat(folder)
         except OSError as error:
@@ -201,17 +201,14 @@ def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tu
         seen.add((status.st_dev, status.st_ino))
         # The cache may be in a logdir.
         children[:] = sorted(name for name in children if not _COPY.match(name))
-        yield folder, [file for file in _files_in(folder) if filesystem.is_within(file.path, within)]
+        yield folder, _local_files(folder, names, within)
 
 
-def _files_in(folder: str) -> list[File]:
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:  # os.walk has reported it, or it has just gone
-        return []
-    names = [name for name in names if any(pattern.search(name) for pattern in _FILES)]
-    files = (filesystem.local_file(os.path.join(folder, name)) for name in names)
-    return [file for file in files if file is not None]
+def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
+    """Return those of these files that count."""
+    counted = sorted(name for name in names if any(pattern.search(name) for pattern in _FILES))
+    files = filter(None, (filesystem.local_file(os.path.join(folder, name)) for name in counted))
+    return [file for file in files if filesystem.is_within(file.path, within)]
 
 
 def _folder_notice(error: OSError) -> Notice:
@@ -227,9 +224,8 @@ def _notice(path: str, problem: str, next_step: str) -> Notice:
     return Notice(path, problem, "Everything else in the logdir is shown", next_step)
 
 
-def _not_read(file: File, known: OtherFormat | None) -> Iterator[Notice]:
-    if known:
-        yield Notice(file.path, known.problem, next_step=known.next_step)
+def _not_read(file: File, known: OtherFormat) -> Notice:
+    return Notice(file.path, known.problem, next_step=known.next_step)
 
 
 def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
@@ -240,8 +236,8 @@ def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
     notices: dict[str, Notice] = {}
     for file in files:
         with suppress(OSError, UserError):  # what cannot be opened is of no known kind
-            for notice in _not_read(file, _sniffed(file).other):
-                notices.setdefault(notice.problem, notice)
+            if other := _sniffed(file).other:
+                notices.setdefault(other.problem, _not_read(file, other))
     return list(notices.values())
 
 
@@ -252,9 +248,8 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     for file in loose:
         if not _is_merged_again(file, names):
             _place_loose(run, file, notices)
-    for file in files:
-        if _PERFETTO.search(file.name):
-            notices += _not_read(file, other_format(file.name))
+    named = (file for file in files if _PERFETTO.search(file.name))
+    notices += (_not_read(file, known) for file in named if (known := other_format(file.name)))
     for worker in run.workers.values():
         worker.spans.sort(key=lambda span: (len(span.span), span.span))  # numeric order of time stamps
         worker.summaries.sort(key=_summary_time, reverse=True)
@@ -285,16 +280,13 @@ def _add_span(worker: WorkerFiles, span: str, file: File) -> None:
 def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
     """Add a JSON file of any name, which is a trace when its first 64 KiB hold `traceEvents`."""
     try:
-        is_trace = _sniffed(file).is_trace
+        if (sniffed := _sniffed(file)).is_trace:
+            _add_loose(run, file, sniffed.labels)
     except UserError as error:
         notices.append(error.notice)
-        return
     except OSError as error:
         problem = f"this file cannot be opened ({error.strerror or error})"
         notices.append(_notice(file.path, problem, _GIVE_RIGHT))
-        return
-    if is_trace:
-        _add_loose(run, file)
 
 
 def _is_merged_again(file: File, names: Sequence[str]) -> bool:
@@ -303,14 +295,11 @@ def _is_merged_again(file: File, names: Sequence[str]) -> bool:
     return match is not None and any(name.startswith(f"{match['id']}-") for name in names)
 
 
-def _add_loose(run: RunFiles, file: File) -> None:
+def _add_loose(run: RunFiles, file: File, labels: Sequence[str]) -> None:
     match = _JSON.match(file.name)
     stem = match["stem"] if match else file.name
     stage = _STAGE.match(stem)
     worker, span = stage.groups() if stage else (stem, "0")
-    labels: tuple[str, ...] = ()
-    with suppress(OSError, UserError):  # reading it will say why
-        labels = _sniffed(file).labels
     for rank, label in enumerate(labels):
         part = replace(file, tag=f"{file.mtime_ns} {label}", part=Part(label, rank, len(labels)))
         _add_span(run.worker(f"{worker}.{label.strip('[]')}"), span, part)
@@ -319,9 +308,10 @@ def _add_loose(run: RunFiles, file: File) -> None:
 
 
 class _Sniffed(NamedTuple):
-    is_trace: bool
-    labels: tuple[str, ...]  # of the processes whose traces a tool merged into it
-    other: OtherFormat | None  # what it is that is not read
+    is_trace: bool = False
+    is_log: bool = False
+    labels: tuple[str, ...] = ()  # of the processes whose traces a tool merged into it
+    other: OtherFormat | None = None  # what it is that is not read
 
 
 @lru_cache(_CACHED_FILES)  # the file's size and time are part of its name here, and failures are not kept
@@ -329,7 +319,10 @@ def _sniffed(file: File) -> _Sniffed:
     head = read_head(file.path) if file.size else b""
     is_merged = _LABEL.search(head) and not filesystem.is_remote(file.path)
     return _Sniffed(
-        b'"traceEvents"' in head, _labels(file.path) if is_merged else (), other_format(file.name, head)
+        is_trace=b'"traceEvents"' in head,
+        is_log=_LOG_LINE.match(head) is not None,
+        labels=_labels(file.path) if is_merged else (),
+        other=other_format(file.name, head),
     )
 
 
@@ -348,16 +341,16 @@ def _labels(path: str) -> tuple[str, ...]:
     return tuple(label.decode() for label in labels)
 
 
-def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:
-    """Return the first `limit` bytes of a file, inflated when it is gzip (by its magic, not its name).
+def read_head(path: str) -> bytes:
+    """Return the first 64 KiB of a file, inflated when it is gzip (by its magic, not its name).
 
     path: a path, or the URL of a file that is not empty. Raises OSError; of a remote one UserError.
     """
-    head = filesystem.read_range(path, 0, limit)
+    head = filesystem.read_range(path, 0, _SNIFF_BYTES)
     if not head.startswith(b"\x1f\x8b"):
         return head
     try:
-        return zlib.decompressobj(wbits=31).decompress(head, limit)
+        return zlib.decompressobj(wbits=31).decompress(head, _SNIFF_BYTES)
     except (zlib.error, gzip.BadGzipFile):
         return b""
 
@@ -373,30 +366,26 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
         file = replace(file, path=os.path.abspath(file.path))
     run = RunFiles(prefix or ".", os.path.dirname(file.path))
     if not _place(run, file.name, file):
-        if _LOG_LINE.match(_head_or_nothing(file)):
+        sniffed = _Sniffed()
+        with suppress(OSError, UserError):  # reading it will say why
+            sniffed = _sniffed(file)
+        if sniffed.is_log:
             run.logs.append(file)
         else:
-            _add_loose(run, file)
+            _add_loose(run, file, sniffed.labels)
     if any(worker.spans for worker in run.workers.values()):
         _add_compile_data(run, within)
     return run
 
 
-def _head_or_nothing(file: File) -> bytes:
-    try:
-        # bytes: the beginning of a log's first line is enough; chosen by hand
-        return read_head(file.path, 4096) if file.size else b""
-    except (OSError, UserError):  # reading it will say why
-        return b""
-
-
 def _add_compile_data(run: RunFiles, within: str) -> None:
     """Add the logs and summaries in the folder of a trace."""
-    remote = filesystem.is_remote(run.folder)
-    files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
+    if filesystem.is_remote(run.folder):
+        files = filesystem.remote_files(run.folder, below=False)
+    else:
+        _, _, names = next(os.walk(run.folder), ("", [], []))
+        files = _local_files(run.folder, names, within)
     files = [file for file in files if _LOG.match(file.name) or _SUMMARY.match(file.name)]
-    if not remote:
-        files = [file for file in files if filesystem.is_within(file.path, within)]
     neighbors = _run_of(run.folder, run.run, files, [])
     run.alone = True
     run.logs = neighbors.logs

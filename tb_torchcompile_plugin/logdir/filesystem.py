@@ -19,11 +19,6 @@ from tb_torchcompile_plugin.errors import UserError, displayable
 
 _URL = re.compile(r"(?P<root>[a-zA-Z][0-9a-zA-Z+.-]*://[^/]*)/*")
 _LOCAL = "file://"
-_PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "'tb-torchcompile-plugin[remote]'"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
-}
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
@@ -174,9 +169,15 @@ def write_atomically(path: str) -> Iterator[BinaryIO]:
     """
     temporary = f"{path}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with renamed(temporary, path), open(temporary, "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def renamed(temporary: str, path: str) -> Iterator[None]:
+    """Rename the file that the block writes; remove it where the block fails."""
     try:
-        with open(temporary, "wb") as file:
-            yield file
+        yield
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -207,11 +208,10 @@ def _read_some(files: Sequence[File]) -> list[bytes | UserError]:
     try:
         with _explained(files[0].path):
             store, paths = _open(files[0].path)[0], [_open(file.path)[1] for file in files]
-            several = len(paths) > 1
-            read = store.cat(paths, on_error="return") if several else {paths[0]: store.cat_file(paths[0])}
+            sizes = [file.size for file in files]
+            contents = store.cat_ranges(paths, [0] * len(paths), sizes, on_error="return")
     except UserError as error:
         return [error] * len(files)
-    contents = [read[path] for path in paths]
     return [
         _user_error(file.path, content) if isinstance(content, Exception) else bytes(content)
         for file, content in zip(files, contents)
@@ -243,11 +243,10 @@ def _store(root: str) -> Any:
 
         return fsspec.core.url_to_fs(root)[0]
     except ImportError as error:
-        package = _PACKAGES.get(scheme, "fsspec, and what it asks for")
         raise UserError(
             f"{scheme}:// needs a package that is not installed ({_one_line(error)})",
             file=root,
-            next_step=f"Run: pip install {package}",
+            next_step="Install it; for s3:// run: pip install 'tb-torchcompile-plugin[remote]'",
         ) from error
 
 
@@ -283,26 +282,20 @@ def _explained(url: str, *, writing: bool = False) -> Iterator[None]:
 def _user_error(url: str, error: Exception, *, writing: bool = False) -> UserError:
     if isinstance(error, UserError):
         return error
+    cause = _one_line(error)
     if writing:
-        return UserError(
-            f"the store cannot be written ({_one_line(error)})",
-            file=url,
-            next_step="Give this process credentials that may write there, or name another place with --out",
-        )
-    if isinstance(error, FileNotFoundError):
-        return UserError(
-            "there is no such file, folder or bucket",
-            file=url,
-            next_step="Check the address; if nothing has been written there yet, reload later",
-        )
-    refused = isinstance(error, PermissionError) or "Credential" in type(error).__name__
-    return UserError(
-        f"{'access was refused' if refused else 'the store cannot be read'} ({_one_line(error)})",
-        file=url,
-        next_step="Give this process credentials that may list and read it, then reload"
-        if refused
-        else "Check the address and the network, then reload",
-    )
+        problem = f"the store cannot be written ({cause})"
+        next_step = "Give this process credentials that may write there, or name another place with --out"
+    elif isinstance(error, FileNotFoundError):
+        problem = "there is no such file, folder or bucket"
+        next_step = "Check the address; if nothing has been written there yet, reload later"
+    elif isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+        problem = f"access was refused ({cause})"
+        next_step = "Give this process credentials that may list and read it, then reload"
+    else:
+        problem = f"the store cannot be read ({cause})"
+        next_step = "Check the address and the network, then reload"
+    return UserError(problem, file=url, next_step=next_step)
 
 
 def _one_line(error: Exception) -> str:

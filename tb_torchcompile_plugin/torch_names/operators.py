@@ -14,7 +14,6 @@ SCATTERS = tuple(
     for name in ("scatter_add", "scatter_add_", "index_add", "index_add_", "scatter", "scatter_")
 )
 SORTED_INSTEAD, FILLED = "aten::index_put_", "aten::fill_"
-ZEROES = ("aten::zero_", FILLED)  # set a tensor to zero
 ALLOCATES_ONLY = tuple(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "resize_"))
 # What torch leaves out of its tree of calls, so that their time is their caller's.
 UNCOUNTED = (
@@ -35,7 +34,6 @@ _TYPES = {
 }
 TYPE_BYTES = {kind: size for size, kinds in _TYPES.items() for kind in kinds}
 HALF_TYPES = ("c10::BFloat16", "c10::Half")
-INDICES = ("long", "long int", "int")  # of tensors whose values number rows
 
 # Where the two factors are among the arguments.
 PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}
@@ -70,18 +68,8 @@ ATTENTION = {
 }
 
 
-class LookupArguments(NamedTuple):
-    """Where the arguments of the gradient of an embedding are."""
-
-    indices: int
-    scaled: int  # whether each row is scaled by how often it was looked up
-    mode: int | None = None  # how a bag is reduced; None where there are no bags
-
-
-LOOKUP_BACKWARDS = {  # those that make a dense gradient
-    "aten::embedding_dense_backward": LookupArguments(1, 4),
-    "aten::_embedding_bag_dense_backward": LookupArguments(1, 6, 7),
-}
+# Those that make a dense gradient of an embedding.
+_LOOKUP_BACKWARDS = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
 
 # What an operator of ATen's does. Of the first two: one result, as large as the arguments together make it; with a `_`
 # at the end it takes the place of the first argument, which `_WRITTEN_ONLY` does not read.
@@ -135,7 +123,7 @@ is_view = begins(
 # A dense gradient of an embedding: torch's own operator, or a kernel that inductor generated, which fills it with zeros
 # or adds to rows of it.
 is_embedding_backward = begins(
-    rf"(?:{'|'.join(LOOKUP_BACKWARDS)})\Z|triton_\w+_embedding_dense_backward(?:_|$)"
+    rf"(?:{'|'.join(_LOOKUP_BACKWARDS)})\Z|triton_\w+_embedding_dense_backward(?:_|$)"
 )
 # A product of matrices, batched or not, of a library's or from a template.
 multiplies_matrices = equals(r"aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm|_grouped_mm)|triton_tem_\w+")
@@ -220,9 +208,9 @@ def heavy_work(operator: str) -> Heavy | None:
 
 # Autograd's backward: the nodes that it runs, on threads of its own.
 _NODE = "autograd::engine::evaluate_function: "  # around each node
-ACCUMULATION = "torch::autograd::AccumulateGrad"  # with the gradient's shape
-ACCUMULATES = f"{_NODE}{ACCUMULATION}"  # around it: where a gradient is kept, or added to one that is there
-SUMS = ("aten::add", "aten::add_")  # of two gradients of one tensor that was used twice
+ACCUMULATES = (
+    f"{_NODE}torch::autograd::AccumulateGrad"  # where a gradient is kept, or added to one that is there
+)
 ADDITION = "aten::add_"  # of a gradient to one that is there
 # A reentrant checkpoint: it runs forward, and a backward of its own.
 CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"

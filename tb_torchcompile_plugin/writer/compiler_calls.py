@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.torch_names.records import FRAME_ROOTS
 
 Note: TypeAlias = Callable[..., None]  # (result, args, kwargs, start in Unix ns, duration in ns)
 
-_MARK = "_notes_compiler_calls"
+MARK = "_notes_calls"  # of a wrapper; functools.wraps copies it to those around it
 _MAX_CALLS = 256  # of each kind, the last ones: a program may call torch.compile in each step
 _MAX_SKIPS = 16  # of each kind, the first ones: Dynamo skips a function once and for all
 _MODE_CHECKS = (
@@ -51,7 +51,7 @@ def note_compiler_calls() -> None:
     import torch
 
     _notes_methods = True
-    if not hasattr(torch.compile, _MARK):
+    if not hasattr(torch.compile, MARK):
         _called_before = _has_backends()
     _wrap(torch, "compile", _note_compile)
     _wrap(torch.compiler, "disable", _note_disable)
@@ -82,7 +82,7 @@ def _has_backends() -> bool:
 
 def _wrap(holder: Any, name: str, note: Note) -> None:
     original = getattr(holder, name, None)
-    if original is not None and not hasattr(original, _MARK):
+    if original is not None and not hasattr(original, MARK):
         setattr(holder, name, _noting(original, note))
 
 
@@ -96,16 +96,24 @@ def _noting(original: Callable[..., Any], note: Note) -> Any:
             note(result, args, kwargs, start_ns, time.perf_counter_ns() - began)
         return result
 
-    return _in_place_of(original, call)
+    return in_place_of(original, call)
 
 
-def _in_place_of(original: Callable[..., Any], call: Callable[..., Any]) -> Any:
-    wrapper: Any = functools.wraps(original)(call)
-    # Dynamo leaves functions of torch's files alone.
-    if code := getattr(original, "__code__", None):
-        wrapper.__code__ = wrapper.__code__.replace(co_filename=code.co_filename)
-    setattr(wrapper, _MARK, True)
+def in_place_of(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call` as a wrapper of torch's function, marked and hidden from Dynamo."""
+    wrapper = functools.wraps(original)(call)
+    hide_from_dynamo(wrapper, original)
+    setattr(wrapper, MARK, True)
     return wrapper
+
+
+def hide_from_dynamo(function: Any, original: Any) -> None:
+    """Give the function the file of torch's function: Dynamo leaves those alone.
+
+    Otherwise what is compiled as a whole gets frames and graph breaks that it did not have.
+    """
+    if code := getattr(original, "__code__", None):
+        function.__code__ = function.__code__.replace(co_filename=code.co_filename)
 
 
 def stop_noting_methods() -> None:
@@ -113,7 +121,7 @@ def stop_noting_methods() -> None:
     global _notes_methods
     _notes_methods = False
     module = _compiled_module()
-    if hasattr(getattr(module, "__getattr__", None), _MARK):
+    if hasattr(getattr(module, "__getattr__", None), MARK):
         module.__getattr__ = module.__getattr__.__wrapped__
 
 
@@ -124,7 +132,7 @@ def _compiled_module() -> Any:
 def _note_methods(module: Any) -> None:
     """Note methods that are read from compiled modules: they are the original's, which they call uncompiled."""
     original = getattr(module, "__getattr__", None)
-    if original is None or hasattr(original, _MARK):
+    if original is None or hasattr(original, MARK):
         return
     from torch.compiler import is_compiling
 
@@ -135,7 +143,7 @@ def _note_methods(module: Any) -> None:
                 _note_method(value, name)
         return value
 
-    module.__getattr__ = _in_place_of(original, read)
+    module.__getattr__ = in_place_of(original, read)
 
 
 def _note_method(method: MethodType, name: str) -> None:
@@ -148,7 +156,7 @@ def _note_method(method: MethodType, name: str) -> None:
 
 def _wrap_dynamo() -> None:
     decorators = sys.modules.get("torch._dynamo.decorators")
-    if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), _MARK):
+    if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), MARK):
         stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
         if getattr(stance, "stance", "default") != "default":
             _note("stance", stance.stance, _forced_backend(stance))

@@ -60,16 +60,17 @@ def process_start_ns() -> int | None:
 
 
 class Times:
-    """torch's `compilation_time_metrics`, kept across torch._dynamo.reset().
-
-    reset() empties the dict and leaves the lists, so holding the lists is enough; a list that was exchanged for
-    another one begins a new epoch.
-    """
+    """torch's `compilation_time_metrics`, kept across torch._dynamo.reset(), which empties the dict, not the lists."""
 
     def __init__(self) -> None:
-        self._epochs: list[dict[str, list[float]]] = [{}]
+        self._lists: dict[
+            int, tuple[str, list[float]]
+        ] = {}  # name and seconds of each list until now, by identity
+        self._latest: dict[str, list[float]] = {}  # in torch's dict
         self._complete = True
-        self._inherited: dict[str, int] = {}  # in the child of a fork: how many times are the parent's
+        self._inherited: dict[
+            int, int
+        ] = {}  # in the child of a fork: how many times of a list are the parent's
 
     def collect(self, *, after_pause: bool = False) -> None:
         """Keep the current lists. Takes a few µs.
@@ -77,32 +78,24 @@ class Times:
         after_pause: nothing was collected for a while. If torch was reset meanwhile, what was compiled between two
         resets may be lost.
         """
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        current: dict[str, list[float]] = getattr(dynamo, "compilation_time_metrics", {})
-        epoch = self._epochs[-1]
-        if after_pause and any(current.get(name) is not seconds for name, seconds in epoch.items()):
+        current = getattr(sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", {})
+        if after_pause and any(current.get(name) is not seconds for name, seconds in self._latest.items()):
             self._complete = False
-        for name, seconds in list(current.items()):
-            if name in epoch and epoch[name] is not seconds:
-                epoch = {}
-                self._epochs.append(epoch)
-            epoch[name] = seconds
+        self._latest = dict(current)
+        self._lists.update({id(seconds): (name, seconds) for name, seconds in self._latest.items()})
 
     def forget_parent(self) -> None:
         """Leave out the times that the child of a fork inherits."""
         self.collect()
-        self._inherited = {name: len(seconds) for name, seconds in self._epochs[0].items()}
+        self._inherited = {key: len(seconds) for key, (_, seconds) in self._lists.items()}
 
     def put(self, summary: CompileSummary) -> None:
         """Replace the times from the records by torch's own: every function, every run."""
         self.collect()
         del summary.compile_times[:]
         totals: dict[str, list[float]] = {}
-        inherited = self._inherited  # in the first epoch only
-        for epoch in self._epochs:
-            for name, seconds in epoch.items():
-                totals.setdefault(name, []).extend(seconds[inherited.get(name, 0) :])
-            inherited = {}
+        for key, (name, seconds) in self._lists.items():
+            totals.setdefault(name, []).extend(seconds[self._inherited.get(key, 0) :])
         for name, seconds in totals.items():
             if seconds:
                 summary.compile_times.add(function=name, seconds=seconds)

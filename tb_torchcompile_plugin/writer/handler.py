@@ -3,7 +3,6 @@
 It exports a trace as torch's own handler does, with the file put in place only when it is complete.
 """
 
-import contextlib
 import glob
 import importlib.util
 import os
@@ -12,9 +11,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from tb_torchcompile_plugin.logdir.filesystem import read_range, renamed
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_trace_already_saved
 from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
@@ -83,8 +83,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives
     them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
     Bytes and operations of kernels are estimates from shapes (`record_shapes=True`), and exact with
-    `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling. That costs about a second of compile time for a model of
-    four transformer blocks, a compile cache of its own, and nothing at run time.
+    `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling (docs/kernels.md has what that costs).
 
     torch 2.14 and later: with TORCH_COMPILE_DEBUG_EXTEND=1 in the environment the stacks of inductor's kernels are
     written into the trace, as torch's `inductor_trace_handler` does; where that one is called before this handler in
@@ -101,7 +100,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     checked_capture(capture)
     export = _Exporter(folder, worker_name, use_gzip, kw)
     output = Output(folder, worker_name, capture)
-    recorder().start(capture, forever=True)
+    recorder().start(capture)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
     recorder().sample(sample)
@@ -109,17 +108,14 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
         recorder().keep_triton()
 
     def handler(prof: Any) -> None:
-        problem = "the profiler's trace handler failed"
         try:
-            trace, stem, time_ns = export(prof)
-            recorder().add_output(output, lasting=True)
-            summary = recorder().write(output, time_ns, stem)
-            # it is there, whether or not a process can start
-            problem = "the trace is not read in the background"
-            if index or digest:
-                background.read(trace, summary, index=index, digest=digest)
-        except Exception as error:
-            recorder().report(problem, error)
+            with recorder().reporting("the profiler's trace handler failed"):
+                trace, stem, time_ns = export(prof)
+                recorder().add_output(output, lasting=True)
+                summary = recorder().write(output, time_ns, stem)
+                if index or digest:
+                    with recorder().reporting("the trace is not read in the background"):
+                        background.read(trace, summary, index=index, digest=digest)
         except BaseException:  # Ctrl-C still ends the program
             recorder().warn(_CANCELLED)
             raise
@@ -192,31 +188,17 @@ class _Redirected:
         if path.endswith(".gz") or any(arguments) or any(kw.values()):
             # The name must not look like a trace, and must still say whether torch is to compress.
             temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
-            with _renamed(temporary, path):
+            with renamed(temporary, path):
                 self._prof.export_chrome_trace(temporary, *arguments, **kw)
         else:
             self._prof.export_chrome_trace(path, *arguments, **kw)
         if path.endswith(".gz"):
             return
         # Kineto reports nothing when the disk is full. What it wrote until then is still readable.
-        with open(path, "rb") as file:
-            # bytes: the last bracket, and white space behind it
-            file.seek(max(0, os.path.getsize(path) - 16))
-            is_truncated = not file.read().rstrip().endswith(b"}")
-        if is_truncated:
+        size = os.path.getsize(path)
+        # bytes: the last bracket, and white space behind it
+        if not read_range(path, max(0, size - 16), size).rstrip().endswith(b"}"):
             recorder().report("the trace is cut off", OSError("is the disk full?"), path)
-
-
-@contextlib.contextmanager
-def _renamed(temporary: str, path: str) -> Iterator[None]:
-    """Rename what the block writes; remove it where the block fails."""
-    try:
-        yield
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _extends_debug() -> bool:
@@ -249,7 +231,7 @@ def _export_with_stacks(
         (file,) = os.listdir(elsewhere)
         path = os.path.join(folder, file)
         temporary = f"{path.removesuffix('.gz')}.tmp"
-        with _renamed(temporary, path):
+        with renamed(temporary, path):
             shutil.copyfile(os.path.join(elsewhere, file), temporary)
     return path
 

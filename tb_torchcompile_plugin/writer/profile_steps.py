@@ -15,6 +15,7 @@ R = TypeVar("R")
 
 _QUIET_STEPS = 2  # steps in a row in which nothing is compiled, taken as the end of warming up
 _MAX_WAIT_STEPS = 20  # a program that compiles in each step is recorded as it is
+_NOT_PROFILED = "the steps cannot be profiled"
 _TOO_SHORT = (
     "profile_steps recorded nothing: the loop ended after {}, while it waited for its program to stop "
     "compiling, or for another profiler to stop. Run more steps, or say after how many recording begins: "
@@ -70,13 +71,12 @@ class profile_steps:  # named as torch.profiler.profile is
         """Begin a loop; this ends the previous one if `stop` was not called."""
         self.stop()
         self._is_started, self._is_written = True, False
-        try:
+        with recorder().reporting(_NOT_PROFILED):
             from torch.profiler import profile
 
-            self._profiler = profile(schedule=self._schedule(), on_trace_ready=self._ready, **self._options)
-            self._profiler.start()
-        except Exception as error:
-            self._give_up(error)
+            profiler = profile(schedule=self._schedule(), on_trace_ready=self._ready, **self._options)
+            profiler.start()
+            self._profiler = profiler
 
     def step(self) -> None:
         """End a step of the loop."""
@@ -85,7 +85,8 @@ class profile_steps:  # named as torch.profiler.profile is
         try:
             self._profiler.step()
         except Exception as error:
-            self._give_up(error)
+            self._profiler = None
+            recorder().report(_NOT_PROFILED, error)
         if self._is_written:
             self.stop()
 
@@ -94,10 +95,8 @@ class profile_steps:  # named as torch.profiler.profile is
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
-        try:
+        with recorder().reporting(_NOT_PROFILED):
             profiler.stop()
-        except Exception as error:
-            self._give_up(error)
         if not self._is_written:
             steps = profiler.step_num
             count = f"{steps} step{'' if steps == 1 else 's'}"
@@ -127,10 +126,6 @@ class profile_steps:  # named as torch.profiler.profile is
     def _ready(self, profiler: Any) -> None:
         self._is_written = True
         self._write(profiler)
-
-    def _give_up(self, error: Exception) -> None:
-        self._profiler = None
-        recorder().report("the steps cannot be profiled", error)
 
 
 class _Schedule:

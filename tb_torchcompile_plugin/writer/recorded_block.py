@@ -100,7 +100,7 @@ class RecordedBlock:
         ]
         for handler in self._pytest_handlers:
             _TRACE.removeHandler(handler)
-        recorder().start(_CAPTURE, forever=False)
+        recorder().start(_CAPTURE)
         self._before, self._open = recorder().summary(_CAPTURE), True
         return self
 
@@ -148,7 +148,7 @@ class CompileRecorder:
         self._is_new, self._triton = False, triton
 
     def __enter__(self) -> "CompileRecorder":
-        recorder().start(self._output.capture, forever=False)
+        recorder().start(self._output.capture)
         if self._triton:
             recorder().keep_triton()
         self._is_new = recorder().add_output(self._output, lasting=False)

@@ -82,7 +82,6 @@ class Recorder:
         takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
-        self._forever = False
         self._sampler = Sampler()
         self._steps = StepClock(self, self._sampler)
         self._triton: TritonFiles | None = None
@@ -93,9 +92,8 @@ class Recorder:
 
     def _reset_to_empty(self) -> None:
         """Set the state of a process that has recorded nothing: at first, and in the child of a fork."""
-        self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._pending: deque[tuple[dict[str, Any], str | None, int]] = deque()
+        self._pending: deque[Record] = deque()
         self._pending_size = 0
         self._logs: dict[str, CompileLog] = {}
         self._times = Times()
@@ -105,34 +103,25 @@ class Recorder:
         self._steps.reset()
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
-        self._paused_at: TorchState | None = None  # while recording is paused
-        # When it was last checked that torch's log is not silent: records until then, and what torch kept.
-        self._checked = 0, TorchState()
+        # When the records were last known to be complete: their number, and what torch kept.
+        self._checked: tuple[int, TorchState] | None = None
         self._outputs: dict[Output, _Written] = {}
         self._lasting: list[Output] = []  # of handlers, one per worker name and capture
 
-    def _check_process(self) -> None:
-        """In the child of a fork: forget what the parent recorded, and go on recording."""
-        if os.getpid() == self._pid:
-            return
-        captures = list(self._logs)
-        self._reset_to_empty()
-        self._logs = {capture: _empty_log(capture) for capture in captures}
-        self._times.forget_parent()
-        self._counters.forget_parent()
-        self._paused_at = torch_state()
-        self._checked = 0, self._paused_at
-
     def _after_fork(self) -> None:
-        with self._reporting("the child of a fork cannot be recorded"):
-            self._check_process()
+        """In the child: forget what the parent recorded, and go on recording."""
+        with self.reporting("the child of a fork cannot be recorded"):
+            captures = list(self._logs)
+            self._reset_to_empty()
+            self._logs = {capture: _empty_log(capture) for capture in captures}
+            self._times.forget_parent()
+            self._counters.forget_parent()
+            self._checked = 0, torch_state()
 
-    def start(self, capture: str, *, forever: bool) -> None:
-        """Start recording, or go on. Unless `forever`, `release` ends it. Never raises."""
-        with self._reporting("compilations cannot be recorded"):
-            self._check_process()
-            self._forever = self._forever or forever
-            self._holders += not forever
+    def start(self, capture: str) -> None:
+        """Start recording, or go on, until `release` is called as often. Never raises."""
+        with self.reporting("compilations cannot be recorded"):
+            self._holders += 1
             was_recording = self._is_recording()
             self._times.collect(after_pause=not was_recording)
             with self._lock:
@@ -141,23 +130,19 @@ class Recorder:
                 if capture not in self._logs:
                     self._logs[capture] = _empty_log(capture)
                     self._recover_into(capture)
-            import torch  # its own set-up of the logger must come first
+            import torch  # noqa: F401  # its own set-up of the logger must come first
 
-            assert torch is not None
             self._log_handlers.install()
             note_compiler_calls()
-            if not was_recording:
-                self._checked = self.taken, torch_state()
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
-        if self._holders <= 0 and not self._forever:
-            with self._reporting("compilations cannot be recovered later"):
+        if self._holders <= 0:
+            with self.reporting("compilations cannot be recovered later"):
                 stop_noting_methods()
                 self._log_handlers.remove()
-                self._check_process()
-                self._paused_at = torch_state()
+                self._checked = self.taken, torch_state()
 
     def note_steps(self) -> None:
         """Note the times of steps from now on, too. Never raises."""
@@ -170,59 +155,50 @@ class Recorder:
 
     def keep_triton(self) -> None:
         """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
-        with self._reporting("what Triton compiles cannot be kept"):
-            self._triton = self._triton or TritonFiles(self.report).started()
+        with self.reporting("what Triton compiles cannot be kept"):
+            self._triton = self._triton or TritonFiles(self.reporting).started()
 
     def _is_recording(self) -> bool:
         return self._log_handlers.is_installed(TRACE_LOGGER)
 
-    def _catch_up(self) -> None:
-        """Add what was compiled during a pause, as if it had been compiled before recording began."""
-        before, self._paused_at = self._paused_at, None
-        if before is None:
-            return
-        self._drain(wait=True)
-        for capture in self._logs:
-            self._recover_into(capture, before)
+    def _catch_up(self) -> int:
+        """Add what torch compiled since the last check, where no record was taken meanwhile; return how much.
 
-    def _catch_up_with_silence(self) -> None:
-        """Add what torch compiled since the last check, where its log had no record meanwhile."""
-        with self._reporting("compilations that were not heard cannot be recovered"):
-            (taken, before), now = self._checked, torch_state()
-            self._checked = self.taken, now
-            silent = now.compiled_since(before) if taken == self.taken else 0
-            if silent and self._is_recording():
-                self._paused_at = before
-                self._catch_up()
-                self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
+        It is added as if it had been compiled before recording began.
+        """
+        last, now = self._checked, torch_state()
+        self._checked = self.taken, now
+        compiled = now.compiled_since(last[1]) if last and last[0] == self.taken else 0
+        if last and compiled:
+            self._drain(wait=True)
+            for capture in self._logs:
+                self._recover_into(capture, last[1])
+        return compiled
 
     def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
         log = self._logs[capture]
-        with self._reporting("compilations from before recording began cannot be recovered"):
-            recovered = recover(source=capture == "full", before=before, codes_before=log.codes)
-            log.start_from(recovered)
+        with self.reporting("compilations from before recording began cannot be recovered"):
+            recovered, codes = recover(source=capture == "full", before=before, codes_before=log.codes)
+            log.start_from(recovered, codes)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
 
     def take(self, record: logging.LogRecord) -> None:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
         stop_noting_methods()
-        self._check_process()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
-        self._queue(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
+        self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
         if METRICS in metadata or BACKWARD_METRICS in metadata:
             self._times.collect()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if is_cudagraph_skip(text):
-            self._check_process()
-            self._queue({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
+            self._queue(Record({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0))
 
-    def _queue(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
-        self._pending.append((metadata, payload, thread))
+    def _queue(self, record: Record) -> None:
+        self._pending.append(record)
         self.taken += 1
-        if payload is not None:
-            self._pending_size += len(payload)
+        self._pending_size += len(record.payload or "")
         if self._pending_size > _MAX_PENDING_BYTES:
             self._drain(wait=False)
 
@@ -235,9 +211,9 @@ class Recorder:
             for log in self._logs.values():
                 log.files.update(names)
             while self._pending:
-                metadata, payload, thread = self._pending.popleft()
+                record = self._pending.popleft()
                 for log in self._logs.values():
-                    log.add(Record(metadata, payload, thread))
+                    log.add(record)
         finally:
             self._lock.release()
 
@@ -245,19 +221,16 @@ class Recorder:
         """Remember where summaries belong, so that interpreter exit can write what was compiled after the last one.
 
         lasting: nothing drops it, but one like it replaces it: with a folder per cycle, what is compiled after the
-        last one belongs into the newest folder only. Returns False if it is there already. Never raises.
+        last one belongs into the newest folder only. Returns False if it is there already.
         """
-        is_new = False
-        with self._reporting("nothing will be written at interpreter exit"):
-            self._check_process()
-            is_new = output not in self._outputs
-            self._outputs.setdefault(output, _Written())
-            if lasting:
-                others = [other for other in self._lasting if other[1:] != output[1:]]
-                lasting_now = [*others, output][-_MAX_HANDLERS:]
-                for old in set(self._lasting).difference(lasting_now):
-                    self._outputs.pop(old, None)
-                self._lasting = lasting_now
+        is_new = output not in self._outputs
+        self._outputs.setdefault(output, _Written())
+        if lasting:
+            others = [other for other in self._lasting if other[1:] != output[1:]]
+            lasting_now = [*others, output][-_MAX_HANDLERS:]
+            for old in set(self._lasting).difference(lasting_now):
+                self._outputs.pop(old, None)
+            self._lasting = lasting_now
         return is_new
 
     def drop_output(self, output: Output) -> None:
@@ -267,10 +240,11 @@ class Recorder:
 
     def summary(self, capture: str) -> CompileSummary:
         """Return everything recorded so far. `write` is the way that never raises."""
-        self._check_process()
         self._drain(wait=True)
         with self._lock:
-            self._catch_up_with_silence()
+            with self.reporting("compilations without a record cannot be recovered"):
+                if self._is_recording() and (number := self._catch_up()):
+                    self.warn(_SILENT.format("1 function" if number == 1 else f"{number} functions"))
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
         environment, source = summary.environment, capture == "full"
         environment.capture = capture
@@ -291,7 +265,7 @@ class Recorder:
         return summary
 
     def _add(self, part: str, add: Callable[[], None]) -> None:
-        with self._reporting(f"{part} cannot be read"):  # the other parts are written
+        with self.reporting(f"{part} cannot be read"):  # the other parts are written
             add()
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
@@ -300,12 +274,9 @@ class Recorder:
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
         written = ""
-        with self._reporting("the compile summary cannot be written", output.folder):
-            self._check_process()
+        with self.reporting("the compile summary cannot be written", output.folder):
             default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
-            stem = stem or os.path.join(output.folder, output.worker or default)
-            folder, worker = os.path.split(stem)
-            os.makedirs(folder or ".", exist_ok=True)
+            folder, worker = os.path.split(stem or os.path.join(output.folder, output.worker or default))
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
@@ -322,8 +293,7 @@ class Recorder:
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
         self._sampler.stop()
-        with self._reporting("the last compile summary cannot be written"):
-            self._check_process()
+        with self.reporting("the last compile summary cannot be written"):
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken or (self._steps.unused and not last.path):
                     self.write(output, time.time_ns())
@@ -331,7 +301,8 @@ class Recorder:
                     self._save(output, last.path, last.worker)
 
     @contextlib.contextmanager
-    def _reporting(self, problem: str, path: str = "") -> Iterator[None]:
+    def reporting(self, problem: str, path: str = "") -> Iterator[None]:
+        """Report what the block raises, which ends it."""
         try:
             yield
         except Exception as error:
@@ -339,24 +310,21 @@ class Recorder:
 
     def report(self, problem: str, error: BaseException, path: str = "") -> None:
         """Log a problem once per kind, with the path where it occurred first. Never raises."""
-        try:
+        # A broken logging set-up is the user's: it must not end training.
+        with contextlib.suppress(Exception):
             kind = f"{problem}: {type(error).__name__}"
             if kind not in self._reported:
                 self._reported.add(kind)
                 where = f"{problem} ({path})" if path else problem
                 _log(f"{where}: {error}. Training goes on; this is said only once.")
                 logger.debug("%s", problem, exc_info=error)
-        except Exception:  # a broken logging set-up is the user's: it must not end training
-            pass
 
     def warn(self, text: str) -> None:
         """Log once what the summary contains, too. Never raises."""
-        try:
+        with contextlib.suppress(Exception):  # as above
             if text not in self._warnings:
                 self._warnings.append(text)
                 _log(text)
-        except Exception:  # as above
-            pass
 
 
 def _log(text: str) -> None:

@@ -14,9 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import compile_rows
-from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
@@ -41,27 +39,29 @@ class TorchState(NamedTuple):
 def torch_state() -> TorchState:
     """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
-    breaks = list(getattr(utils, "graph_break_reasons", []))
-    return TorchState(_metrics(utils), breaks, dict(_break_counts(utils)))
+    return TorchState(
+        metrics=list(getattr(utils, "get_compilation_metrics", list)()),
+        breaks=list(getattr(utils, "graph_break_reasons", [])),
+        counted=dict(getattr(utils, "counters", {}).get("graph_break", {})),
+    )
 
 
 def recover(
     *, source: bool, before: TorchState | None = None, codes_before: Counter[int] | None = None
-) -> Recovered:
-    """Return everything that torch still keeps, without what it kept `before`.
+) -> tuple[pb.CompileSummary, list[str]]:
+    """Return the rows of everything that torch still keeps, without what it kept `before`, and the code of each graph.
 
     codes_before: how often each hash of output code was recovered before. Takes about 0.2 s per million Python objects;
     nothing without torch._dynamo, or if nothing new was compiled.
     """
-    recovered = Recovered()
-    utils = sys.modules.get("torch._dynamo.utils")
-    earlier = before or TorchState()
-    metrics = _without(_metrics(utils), earlier.metrics)
-    if utils is None or (before is not None and not metrics):
-        return recovered
+    recovered = pb.CompileSummary()
+    now, earlier = torch_state(), before or TorchState()
+    metrics = _without(now.metrics, earlier.metrics)
+    if "torch._dynamo.utils" not in sys.modules or (before is not None and not metrics):
+        return recovered, []
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
-    _add_breaks(recovered, utils, earlier, source)
-    _add_graphs(recovered, Counter(codes_before or {}))
+    _add_breaks(recovered, now, earlier, source)
+    codes = _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
         if before is not None:
@@ -70,16 +70,7 @@ def recover(
             f"{METRICS_KEPT} or more compilations ran {when}; torch keeps the last {METRICS_KEPT}. "
             f"{remedy} to record them all."
         )
-    return recovered
-
-
-def _metrics(utils: Any) -> list[object]:
-    return list(getattr(utils, "get_compilation_metrics", list)())
-
-
-def _break_counts(utils: Any) -> Mapping[str, int]:
-    counts: Mapping[str, int] = getattr(utils, "counters", {}).get("graph_break", {})
-    return counts
+    return recovered, codes
 
 
 def _without(entries: Iterable[Any], others: Iterable[object]) -> list[Any]:
@@ -97,7 +88,7 @@ def _is_compilation(metrics: dict[str, Any]) -> bool:
     return bool(metrics.get("compile_id")) and not metrics.get("is_runtime")
 
 
-def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
+def _add_compilations(recovered: pb.CompileSummary, entries: list[dict[str, Any]], source: bool) -> None:
     epoch, seen = 0, set[str]()
     for metrics in entries:
         compile_id = metrics.get("compile_id")
@@ -118,19 +109,19 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
         if metrics.get("recompile_reason"):
             reason = str(metrics["recompile_reason"])
             recompile = pb.Recompile(key=key, file=row.file, line=row.line, recovered=True)
-            recompile.reasons.append(reason if source else prose.withhold_source(reason))
+            recompile.reasons.append(reason if source else compile_rows.withhold_source(reason))
             recovered.recompiles.append(recompile)
 
 
-def _add_breaks(recovered: Recovered, utils: Any, before: TorchState, source: bool) -> None:
+def _add_breaks(recovered: pb.CompileSummary, now: TorchState, before: TorchState, source: bool) -> None:
     """Add reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not distinguish a resume function.
     """
     placed: Counter[str] = Counter()
-    unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
+    unimplemented = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
-    for reason in _without(getattr(utils, "graph_break_reasons", []), before.breaks):
+    for reason in _without(now.breaks, before.breaks):
         text = str(readable(reason.reason))
         placed[text] += 1
         if text.startswith(BRANCH_INSIDE) and branch:  # torch's internal name for it
@@ -144,16 +135,17 @@ def _add_breaks(recovered: Recovered, utils: Any, before: TorchState, source: bo
         if row.stack and not row.file:
             row.file, row.line = row.stack[-1].file, row.stack[-1].line
         recovered.graph_breaks.append(row)
-    for text, count in _break_counts(utils).items():
+    for text, count in now.counted.items():
         if (rest := count - before.counted.get(text, 0) - placed[text]) > 0:
             recovered.graph_breaks.append(compile_rows.break_row(readable(text), source=source, count=rest))
     for row in recovered.graph_breaks:
         row.recovered = True
 
 
-def _add_graphs(recovered: Recovered, codes_before: Counter[int]) -> None:
+def _add_graphs(recovered: pb.CompileSummary, codes_before: Counter[int]) -> list[str]:
+    """Add the graphs; return the code of each."""
     if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
-        return
+        return []
     # type() and not isinstance(): that would wake up proxies among a million foreign objects.
     graphs = [thing for thing in gc.get_objects() if type(thing).__name__ == "CompiledFxGraph"]
     unknown = []
@@ -171,11 +163,11 @@ def _add_graphs(recovered: Recovered, codes_before: Counter[int]) -> None:
             key=keys.get(number),
             direction=pb.BACKWARD if is_backward else pb.FORWARD,
             graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
-            kernels=prose.generated_kernels(code),
+            kernels=compile_rows.generated_kernels(code),
             recovered=True,
         )
         recovered.graphs.append(graph)
-        recovered.codes.append(code)
+    return [code for _, code, _ in unknown]
 
 
 def _settings(graph: object) -> Mapping[str, Any]:
@@ -188,7 +180,7 @@ def _graph_number(graph: object) -> int:
     return number if isinstance(number, int) else -1
 
 
-def _keys_by_number(recovered: Recovered, numbers: list[int]) -> dict[int, pb.CompileKey]:
+def _keys_by_number(recovered: pb.CompileSummary, numbers: list[int]) -> dict[int, pb.CompileKey]:
     """Return compile ids by inductor's graph numbers, which follow the order of compilation.
 
     With one graph per frame the orders agree; with more of either (DDP splits, forgotten metrics) nothing is claimed.

@@ -124,16 +124,15 @@ class Sampler:
         self._switching = threading.Lock()
 
     def follow(self, prof: Any, *, records: bool) -> None:
-        """Sample from now on if this profiler records. If it no longer does, stop. Never raises an Exception."""
-        with contextlib.suppress(Exception):
-            owner = self._owner() if self._owner else None
-            if owner is None and records and self.enabled and not prof.with_stack:
-                self._stop()  # of a profiler that is gone
-                self._drop_old()
-                self._owner, self._interval_ns = weakref.ref(prof), INTERVAL_NS
-                self._resume()
-            elif owner is prof and not records:
-                self.stop()
+        """Sample from now on if this profiler records. If it no longer does, stop."""
+        owner = self._owner() if self._owner else None
+        if owner is None and records and self.enabled and not prof.with_stack:
+            self._stop()  # of a profiler that is gone
+            self._drop_old()
+            self._owner, self._interval_ns = weakref.ref(prof), INTERVAL_NS
+            self._resume()
+        elif owner is prof and not records:
+            self.stop()
 
     def _resume(self) -> None:
         """Start the thread if a profiler records. Never raises an Exception."""

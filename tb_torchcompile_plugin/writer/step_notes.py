@@ -5,16 +5,15 @@ profiler does in between (starting, stopping, writing traces) is in no step. Els
 `optimizer.step()` to the next. A few µs per step; nothing is written and nothing is raised into training.
 """
 
-import functools
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from time import perf_counter_ns, time_ns
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
+from tb_torchcompile_plugin.writer.compiler_calls import MARK, hide_from_dynamo, in_place_of
 from tb_torchcompile_plugin.writer.environment import profiler_runs
 from tb_torchcompile_plugin.writer.sampler import Sampler
 
@@ -65,31 +64,41 @@ class Reporter(Protocol):
         """Log a problem. Never raises."""
 
 
-class _Durations:
-    """The last steps of one source, in ns."""
+# At an end of a step: whose it is, the records taken, and what else must not change meanwhile.
+_State: TypeAlias = tuple[Any, ...]
+
+
+class _Steps:
+    """The last steps of one source, in ns, and the first ones."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.unprofiled: deque[int] = deque(maxlen=_UNPROFILED_KEPT)
         self.profiled: deque[int] = deque(maxlen=_PROFILED_KEPT)
+        self.count = 0  # unprofiled steps noted until now
         self.first = FirstSteps()
-        self._started: tuple[int | None, int] = None, 0  # the current step: Unix ns, records taken
+        self._began: tuple[int, int | None, _State] | None = None  # the current step: ns, Unix ns, state
 
-    def end(self, taken: int) -> None:
-        """End a step. When the first one began is unknown."""
+    def begin(self, ns: int, state: _State) -> None:
+        """Begin a step. ns: of the performance counter."""
+        self._began = ns, None if self.first.is_over else time_ns(), state
+
+    def end(self, ns: int, state: _State, profiled: bool | None) -> None:
+        """End a step; note how long it took unless the state has changed. profiled: None where only a part was."""
+        began, start_ns, before = self._began or (ns, None, None)
+        self._began = None
         if not self.first.is_over:
-            start_ns, before = self._started
-            self.first.note(start_ns, time_ns(), compiled=taken != before)
+            self.first.note(start_ns, time_ns(), compiled=state[1] != (before[1] if before else 0))
+        if state != before or profiled is None:
+            return
+        (self.profiled if profiled else self.unprofiled).append(ns - began)
+        self.count += not profiled
 
-    def begin(self, taken: int) -> None:
-        if not self.first.is_over:
-            self._started = time_ns(), taken
 
+class _OptimizerState(NamedTuple):
+    """The state at an end of a step of the optimizer."""
 
-class _OptimizerStep(NamedTuple):
-    """The state at the end of a step of the optimizer."""
-
-    ns: int
+    optimizer: weakref.ref[Any]
     taken: int
     profiled: bool
     profiler_steps: int
@@ -102,107 +111,78 @@ class StepClock:
     """
 
     def __init__(self, recorder: Reporter, sampler: Sampler) -> None:
-        self._recorder, self._sampler = recorder, sampler
+        self.recorder, self._sampler = recorder, sampler
         self.reset()
 
     def reset(self) -> None:
         """Forget all steps and samples: the child of a fork does not use its parent's."""
         self._sampler.forget()
-        self.unprofiled = 0  # steps noted until now, never less than before
         self.unused: UnusedProfiler | None = None  # that was stopped; None once any has recorded
         self._is_deterministic: bool | None = None  # when a profiler first recorded
         self._has_recorded = False
-        self._by_profiler = _Durations("profiler.step")
-        self._by_optimizer = _Durations("optimizer")
+        self._by_profiler, self._by_optimizer = _Steps("profiler.step"), _Steps("optimizer")
         self._profiler_steps = 0
-        self._returned: tuple[weakref.ref[Any], int, int] | None = None  # profiler, ns, records taken
         self._optimizer: weakref.ref[Any] | None = None  # the first of several that step
-        self._last_step: _OptimizerStep | None = None
+        self._last_state: _OptimizerState | None = None  # at the end of the optimizer's last step
         self._one_by_one = True  # whether the optimizer steps once for each step of the profiler
+
+    @property
+    def unprofiled(self) -> int:
+        """Return the number of steps noted until now, never less than before."""
+        return self._by_profiler.count + self._by_optimizer.count
 
     def start(self) -> None:
         """Note steps here from now on. Never raises."""
         global _active
         _active = self
-        for install in (_wrap_profiler_step, _hook_optimizers):
+        for install in (_wrap_profiler, _hook_optimizers):
             try:
                 install()
             except Exception as error:
-                self._recorder.report("the times of steps cannot be noted", error)
+                self.recorder.report("the times of steps cannot be noted", error)
 
     def entered(self, prof: Any) -> None:
-        """End a step of the loop, as `prof.step()` begins. Never raises."""
-        try:
-            now = perf_counter_ns()
-            self._profiler_steps += 1
-            self._by_profiler.end(self._recorder.taken)
-            last, self._returned = self._returned, None
-            action = prof.current_action._name_
-            self._sampler.follow(prof, records=action == _RECORDING[0])
-            self._has_recorded |= action in _RECORDING
-            if last is None or last[0]() is not prof or last[2] != self._recorder.taken:
-                return
-            if action == "NONE":
-                self._by_profiler.unprofiled.append(now - last[1])
-                self.unprofiled += 1
-            elif action in _RECORDING:
-                self._by_profiler.profiled.append(now - last[1])
-        except Exception as error:
-            self._recorder.report("the time of a step cannot be noted", error)
+        """End a step of the loop, as `prof.step()` begins."""
+        now = perf_counter_ns()
+        self._profiler_steps += 1
+        action = prof.current_action._name_
+        profiled = None if action == "WARMUP" else action in _RECORDING
+        self._by_profiler.end(now, (weakref.ref(prof), self.recorder.taken), profiled)
+        self._sampler.follow(prof, records=action == _RECORDING[0])
+        self._has_recorded |= action in _RECORDING
 
     def returned(self, prof: Any) -> None:
-        """Begin a step of the loop, as `prof.step()` is done. Never raises."""
+        """Begin a step of the loop, as `prof.step()` is done."""
         self.started(prof)
-        try:
-            self._returned = (weakref.ref(prof), perf_counter_ns(), self._recorder.taken)
-            self._by_profiler.begin(self._recorder.taken)
-        except Exception as error:
-            self._recorder.report("the time of a step cannot be noted", error)
+        self._by_profiler.begin(perf_counter_ns(), (weakref.ref(prof), self.recorder.taken))
 
     def started(self, prof: Any) -> None:
-        """Note whether a profiler records from now on. Never raises."""
-        try:
-            records = prof.current_action._name_ in _RECORDING
-            self._sampler.follow(prof, records=records)
-            if records and self._is_deterministic is None:
-                from torch import are_deterministic_algorithms_enabled
+        """Note whether a profiler records from now on."""
+        records = prof.current_action._name_ in _RECORDING
+        self._sampler.follow(prof, records=records)
+        if records and self._is_deterministic is None:
+            from torch import are_deterministic_algorithms_enabled
 
-                self._is_deterministic = are_deterministic_algorithms_enabled()
-        except Exception as error:
-            self._recorder.report("the begin of a recording cannot be noted", error)
+            self._is_deterministic = are_deterministic_algorithms_enabled()
 
     def stopped(self, prof: Any) -> None:
-        """Note a profiler that stops, as its trace is only written once it has recorded. Never raises."""
+        """Note a profiler that stops, as its trace is only written once it has recorded."""
         self._sampler.follow(prof, records=False)
-        try:
-            self._has_recorded |= prof.current_action._name_ in _RECORDING
-            self.unused = None if self._has_recorded else UnusedProfiler(steps=prof.step_num)
-        except Exception as error:
-            self._recorder.report("the end of a profiler cannot be noted", error)
+        self._has_recorded |= prof.current_action._name_ in _RECORDING
+        self.unused = None if self._has_recorded else UnusedProfiler(steps=prof.step_num)
 
-    def optimizer_stepped(self, optimizer: Any, profiled: bool) -> None:
-        """Note that `optimizer.step()` is done. profiled: whether a profiler runs. Never raises."""
-        try:
-            if self._optimizer is None or self._optimizer() is None:
-                self._optimizer, self._last_step = weakref.ref(optimizer), None
-            if self._optimizer() is not optimizer:
-                return
-            taken = self._recorder.taken
-            self._by_optimizer.end(taken)
-            self._by_optimizer.begin(taken)
-            step = _OptimizerStep(perf_counter_ns(), taken, profiled, self._profiler_steps)
-            last, self._last_step = self._last_step, step
-            self._one_by_one &= last is None or _steps_alike(last, step)
-            # compiled, half profiled, or noted by the profiler's step
-            if last is None or last[1:] != step[1:]:
-                return
-            if profiled:
-                self._by_optimizer.profiled.append(step.ns - last.ns)
-            else:
-                self._by_optimizer.unprofiled.append(step.ns - last.ns)
-                self.unprofiled += 1
-        except Exception as error:
-            self._recorder.report("the time of a step cannot be noted", error)
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """Note that `optimizer.step()` is done, which ends a step and begins the next."""
+        if self._optimizer is None or self._optimizer() is None:
+            self._optimizer, self._last_state = weakref.ref(optimizer), None
+        if self._optimizer() is not optimizer:
+            return
+        now = perf_counter_ns()
+        state = _OptimizerState(self._optimizer, self.recorder.taken, profiler_runs(), self._profiler_steps)
+        last, self._last_state = self._last_state, state
+        self._one_by_one &= last is None or _steps_alike(last, state)
+        self._by_optimizer.end(now, state, state.profiled)
+        self._by_optimizer.begin(now, state)
 
     def put(self, summary: CompileSummary) -> None:
         """Add the steps of the source with enough unprofiled ones, the profiler's before the optimizer's."""
@@ -222,78 +202,55 @@ class StepClock:
             summary.steps.unused.CopyFrom(self.unused)
 
 
-def _steps_alike(last: _OptimizerStep, step: _OptimizerStep) -> bool:
+def _steps_alike(last: _OptimizerState, state: _OptimizerState) -> bool:
     """Return whether the profiler stepped once between two steps of the optimizer, if it steps at all.
 
     With accumulated gradients it steps more often; in a loop without profiler steps less.
     """
-    if step.profiler_steps == last.profiler_steps:
-        return not (last.profiler_steps and last.profiled and step.profiled)
-    return not last.profiler_steps or step.profiler_steps == last.profiler_steps + 1
+    if state.profiler_steps == last.profiler_steps:
+        return not (last.profiler_steps and last.profiled and state.profiled)
+    return not last.profiler_steps or state.profiler_steps == last.profiler_steps + 1
 
 
+Method = Callable[[StepClock, Any], None]
 _active: StepClock | None = None
 _hooked = False
 
 
-def _wrap_profiler_step() -> None:
-    """Wrap once, also where others wrapped it since: functools.wraps copies the mark. Twice would do no harm."""
+def note(method: Method, stepping: Any) -> None:
+    """Note what a profiler or an optimizer does. Never raises."""
+    if (clock := _active) is None:
+        return
+    try:
+        method(clock, stepping)
+    except Exception as error:
+        clock.recorder.report("the time of a step cannot be noted", error)
+
+
+def _wrap_profiler() -> None:
+    """Wrap once, also where others wrapped it since. Twice would do no harm."""
     from torch.profiler import profile
 
-    if not hasattr(profile.step, "_notes_step_times"):
-        profile.step = _noting(profile.step)  # type: ignore[method-assign]
-        profile.start = _noting_start(profile.start)  # type: ignore[method-assign]
-        profile.stop = _noting_stop(profile.stop)  # type: ignore[method-assign]
+    if not hasattr(profile.step, MARK):
+        profile.step = noting(profile.step, StepClock.entered, StepClock.returned)  # type: ignore[method-assign]
+        profile.start = noting(profile.start, None, StepClock.started)  # type: ignore[method-assign]
+        profile.stop = noting(profile.stop, StepClock.stopped, None)  # type: ignore[method-assign]
 
 
-def _noting(original: Callable[..., None]) -> Callable[..., None]:
-    """Return `original`, a profiler's step, with the times noted; what it returns and raises stays as it is."""
+def noting(original: Callable[..., Any], before: Method | None, after: Method | None) -> Callable[..., Any]:
+    """Return a profiler's method with its calls noted; what it returns and raises stays as it is."""
 
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> None:
-        clock = _active
-        if clock is None:
-            return original(self, *args, **kwargs)
-        clock.entered(self)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            clock.returned(self)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if before:
+            note(before, self)
+        result = original(self, *args, **kwargs)
+        if after:
+            note(after, self)
+        return result
 
-    step._notes_step_times = True  # type: ignore[attr-defined]
-    for function in (step, StepClock.entered, StepClock.returned):
-        _hide_from_dynamo(function, original)
-    return step
-
-
-def _noting_start(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if _active is not None:
-            _active.started(self)
-
-    return start
-
-
-def _noting_stop(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def stop(self: Any, *args: Any, **kwargs: Any) -> None:
-        if _active is not None:
-            _active.stopped(self)
-        return original(self, *args, **kwargs)
-
-    return stop
-
-
-def _hide_from_dynamo(function: Any, original: Any) -> None:
-    """Give the function a file in the folder of `original`: Dynamo skips all functions of `torch/profiler`.
-
-    Otherwise a loop that is compiled as a whole gets frames and graph breaks that it did not have.
-    """
-    folder = os.path.dirname(original.__code__.co_filename)
-    name = os.path.join(folder, "tb_torchcompile_plugin.step_notes")
-    function.__code__ = function.__code__.replace(co_filename=name)
+    for function in filter(None, (note, before, after)):
+        hide_from_dynamo(function, original)
+    return in_place_of(original, call)
 
 
 def _hook_optimizers() -> None:
@@ -305,8 +262,8 @@ def _hook_optimizers() -> None:
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         # A compiled optimizer runs no hooks, but dynamo traces them: this one is then empty.
-        if not is_compiling() and _active is not None:
-            _active.optimizer_stepped(optimizer, profiler_runs())
+        if not is_compiling():
+            note(StepClock.optimizer_stepped, optimizer)
 
     register_optimizer_step_post_hook(stepped)
     _hooked = True

@@ -8,7 +8,6 @@ it. All is read when a summary is written, each file once. Reading the choices t
 
 import base64
 import contextlib
-import hashlib
 import importlib
 import json
 import logging
@@ -16,12 +15,13 @@ import math
 import os
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.summary import PayloadStore
 from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
 from tb_torchcompile_plugin.torch_names.records import (
@@ -35,6 +35,14 @@ from tb_torchcompile_plugin.torch_names.records import (
 from tb_torchcompile_plugin.writer.environment import compiling_now
 
 _METADATA = "json"
+# Fields of a row, by inductor's and Triton's names.
+_NUMBERS = {
+    "registers": "n_regs",
+    "spills": "n_spills",
+    "shared_bytes": "shared",
+    "num_warps": "num_warps",
+    "num_stages": "num_stages",
+}
 _CONFIG_FIELDS = re.compile(r"\b(num_warps|num_stages)=(\d+)")
 # Bounds on what a process keeps. Texts compress to a tenth: 32 MB add about 3 MB to a summary.
 _MAX_TEXT_BYTES = 1 << 20  # of one text
@@ -46,28 +54,28 @@ _Texts = dict[str, bytes]  # name of the artifact → text
 
 def add_autotune_choices(summary: pb.CompileSummary) -> None:
     """Fill in `config` of kernels that had a choice and have made it: torch does not record it."""
-    open_choices = [
-        (graph.output_code_file, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-        if kernel.num_configs > 1 and not kernel.config
-    ]
-    modules = _generated_modules() if open_choices else {}
-    for file, kernel in open_choices:
-        # The variable of a user's own kernel ends with a number that its name does not have.
-        configs = {
-            _config_in_use(value)
-            for name, value in modules.get(file, {}).items()
-            if launches(name, kernel.name) and _is_autotuner(value)
-        } - {""}
-        if len(configs) == 1:
+    graphs = [graph for graph in summary.graphs if any(map(_lacks_config, graph.kernels))]
+    for _, kernel, tuners in _autotuners(graphs):
+        configs = {_config_in_use(tuner) for tuner in tuners} - {""}
+        if _lacks_config(kernel) and len(configs) == 1:
             kernel.config = configs.pop()
 
 
-def _generated_modules() -> dict[str, dict[str, Any]]:
-    """Return the variables of each file of generated code that torch keeps loaded."""
+def _lacks_config(kernel: pb.GeneratedKernel) -> bool:
+    return kernel.num_configs > 1 and not kernel.config
+
+
+def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, pb.GeneratedKernel, list[Any]]]:
+    """Yield the autotuners of each kernel with its graph, where torch keeps the generated code loaded."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
-    return {getattr(module, "__file__", ""): vars(module) for module in list(getattr(cache, "modules", ()))}
+    modules = {getattr(module, "__file__", ""): module for module in list(getattr(cache, "modules", ()))}
+    for graph in graphs:
+        variables = vars(modules[graph.output_code_file]) if graph.output_code_file in modules else {}
+        tuners = {name: value for name, value in variables.items() if _is_autotuner(value)}
+        for kernel in graph.kernels:
+            # The variable of a user's own kernel ends with a number that its name does not have.
+            if found := [tuner for name, tuner in tuners.items() if launches(name, kernel.name)]:
+                yield graph, kernel, found
 
 
 def _is_autotuner(value: object) -> bool:
@@ -88,8 +96,9 @@ def _config_in_use(tuner: Any) -> str:
 class TritonFiles:
     """What Triton compiled in this process, kept for the next summaries."""
 
-    def __init__(self, report: Callable[[str, BaseException], None]) -> None:
-        self._report = report
+    def __init__(self, reporting: Callable[[str], AbstractContextManager[None]]) -> None:
+        """reporting: a block that ends where it raises, with a problem to report."""
+        self._reporting = reporting
         self._times: dict[str, list[TunedConfig]] = {}  # by kernel
         self._tuned_kernel = ""  # whose times the next messages are
         self._templates: list[pb.CompiledKernel] = []
@@ -108,20 +117,18 @@ class TritonFiles:
         return self
 
     def _take_message(self, record: logging.LogRecord) -> None:
-        try:
+        with self._reporting("what autotuning tells cannot be read"):
             line = record.getMessage()
             if kernel := tuned_kernel(line):
                 self._tuned_kernel, self._times[kernel] = kernel, self._times.get(kernel, [])[-_MAX_TIMES:]
             elif row := parse_tuned_config(line):
                 self._times.setdefault(self._tuned_kernel, []).append(row)
-        except Exception as error:
-            self._report("what autotuning tells cannot be read", error)
 
     def _take_templates(
         self, timings: dict[Any, float], name: str, inputs: Iterable[Any] = (), *_: Any, **__: Any
     ) -> None:
         """Called by inductor, with the time of each choice in ms."""
-        try:
+        with self._reporting("the times of templates cannot be read"):
             finite = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
             best = min(finite, key=finite.__getitem__, default=None)
             # "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name
@@ -131,50 +138,49 @@ class TritonFiles:
             for choice, ms in finite.items():
                 fields = (str(getattr(choice, field, "") or "") for field in ("name", "description"))
                 config = readable(": ".join(filter(None, fields)))
-                self._templates.append(
-                    pb.CompiledKernel(
-                        key=key, name=operator, config=config, chosen=choice is best, time_us=1000 * ms
-                    )
-                )
+                row = pb.CompiledKernel(key=key, name=operator, config=config, time_us=1000 * ms)
+                row.chosen = choice is best
+                self._templates.append(row)
             del self._templates[:-_MAX_ROWS]
-        except Exception as error:
-            self._report("the times of templates cannot be read", error)
 
     def put(self, summary: pb.CompileSummary, *, texts: bool) -> None:
         """Add the kernels (at most _MAX_ROWS rows), and with `texts` what they were compiled to."""
         summary.compiled_kernels.extend(self._templates)
-        indices = {payload.sha256: index for index, payload in enumerate(summary.payloads)}
-        for graph, kernel, tuner in _autotuners(summary.graphs):
-            # One result per configuration; once torch has dropped the others, that of the one in use.
-            results = getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or []
-            rows = [self._row(graph, kernel, result) for result in results]
-            in_use = _config_in_use(tuner)
-            for row in rows:
-                row.chosen = len(rows) == 1 or row.config == in_use
-            summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
-            for row in rows if texts else ():
-                if row.chosen:
-                    _add_texts(summary, row, self._read(row.cache_key)[0], indices)
+        store = PayloadStore(summary)
+        for graph, kernel, tuners in _autotuners(summary.graphs):
+            for tuner in tuners:
+                rows = self._rows(graph, kernel.name, tuner)
+                summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
+                for row in rows if texts else ():
+                    if row.chosen:
+                        _add_texts(summary, store, row, self._read(row.cache_key)[0])
+
+    def _rows(self, graph: pb.Graph, kernel: str, tuner: Any) -> list[pb.CompiledKernel]:
+        # One result per configuration; once torch has dropped the others, that of the one in use.
+        results = getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or []
+        rows = [self._row(graph, kernel, result) for result in results]
+        in_use = _config_in_use(tuner)
+        for row in rows:
+            row.chosen = len(rows) == 1 or row.config == in_use
+        return rows
 
     def _row(self, graph: pb.Graph, kernel: str, result: Any) -> pb.CompiledKernel:
         compiled, config = getattr(result, "kernel", result), getattr(result, "config", None)
         row = pb.CompiledKernel(key=graph.key, name=kernel, direction=graph.direction)
         row.config = config_text(str(config)) if config is not None else ""
-        for field, name in (("registers", "n_regs"), ("spills", "n_spills"), ("shared_bytes", "shared")):
-            value = _number(compiled, name)
-            if value is not None:
-                setattr(row, field, value)
-        for field, number in _CONFIG_FIELDS.findall(row.config):
-            setattr(row, field, int(number))
         row.cache_key = str(getattr(result, "cache_hash", "") or _cache_key(getattr(compiled, "hash", None)))
         details = self._read(row.cache_key)[1]
-        for field, name in (
-            ("num_warps", "num_warps"),
-            ("num_stages", "num_stages"),
-            ("shared_bytes", "shared"),
-        ):
-            if isinstance(details.get(name), int) and not row.HasField(field):
-                setattr(row, field, details[name])
+        numbers = {name: int(number) for name, number in _CONFIG_FIELDS.findall(row.config)}
+        holders = (compiled, getattr(compiled, "metadata", None))
+        for field, name in _NUMBERS.items():
+            values = (
+                numbers.get(name),
+                *(getattr(holder, name, None) for holder in holders),
+                details.get(name),
+            )
+            number = next((value for value in values if type(value) is int and value >= 0), None)
+            if number is not None:
+                setattr(row, field, number)
         target = details.get("target")
         if isinstance(target, dict):
             row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
@@ -218,25 +224,6 @@ class _TuningFilter(logging.Filter):
         return record.levelno >= self._level
 
 
-def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, str, Any]]:
-    """Yield the autotuner of each generated Triton kernel, where its code is still loaded."""
-    modules = _generated_modules()
-    for graph in graphs:
-        variables = modules.get(graph.output_code_file, {})
-        tuners = [(name, value) for name, value in variables.items() if _is_autotuner(value)]
-        for kernel in graph.kernels:
-            for name, tuner in tuners:
-                if launches(name, kernel.name):
-                    yield graph, kernel.name, tuner
-
-
-def _number(compiled: Any, name: str) -> int | None:
-    value = getattr(compiled, name, None)
-    if value is None:
-        value = getattr(getattr(compiled, "metadata", None), name, None)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
 def _cache_key(digest: object) -> str:
     """Return the folder of a kernel in Triton's cache: its hash in base 32."""
     try:
@@ -257,14 +244,9 @@ def _roots() -> list[str]:
 
 
 def _add_texts(
-    summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts, indices: dict[bytes, int]
+    summary: pb.CompileSummary, store: PayloadStore, row: pb.CompiledKernel, texts: _Texts
 ) -> None:
-    """Store each text once, as all payloads. indices: of the payloads, by digest."""
     for name, text in texts.items():
-        digest = hashlib.sha256(text).digest()
-        if digest not in indices:
-            indices[digest] = len(summary.payloads)
-            summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(text, 6))
-        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=indices[digest], size=len(text))
+        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=store.add(text), size=len(text))
         artifact.key.CopyFrom(row.key)
         artifact.direction = row.direction

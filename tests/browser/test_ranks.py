@@ -30,10 +30,9 @@ def _late(logdir: Path) -> Iterator[None]:
 
 def test_the_numbers_of_a_job(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
-    tab.wait_text("main", "Who waits for whom")
+    tab.wait_text("main", "Steps of all ranks")
     tab.wait_text("main", "5 ranks of 6 are here; 1 rank missing (5)")
     assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2", "3", "4"]
-    assert {row[1] for row in tab.rows("Who waits for whom")} == {"2"}
     assert tab.rows("Collectives")[0][0] == "all reduce"
     tab.wait_text("ul[aria-label='Why rank 2 comes late']", "nothing recorded")
 
@@ -56,7 +55,7 @@ def test_a_rank_is_picked_and_other_panels_lead_back(tab: Tab) -> None:
     tab.wait_address("worker=rank3")
     tab.click("nav a", "Run")
     tab.click("header a", "5 ranks together")
-    tab.wait_text("main", "Who waits for whom")
+    tab.wait_text("main", "Steps of all ranks")
     tab.wait_address("worker=rank3")
 
 
@@ -67,21 +66,17 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     assert tab.texts("header a") == ["All 4 runs", "Save"]
 
 
-def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(tab: Tab) -> None:
+def test_one_step_of_all_ranks_is_drawn_and_looked_at_closer(tab: Tab) -> None:
     tab.open(run="late", panel="ranks", job_step="ProfilerStep#1")
     tab.wait_text(f"section:has({LANES})", "Step 1 takes")
     assert "rank 2 comes last at 1 collective" in tab.text(f"section:has({LANES})")
     tab.until("return document.querySelector(arguments[0]).width > 600", "the picture", f"{LANES} canvas")
-    assert {row[1] for row in tab.rows("Collectives of the step")} == {"all reduce"}
     tab.tab_to(f"{LANES} canvas")
     tab.press("+")
     tab.wait_address("job_from=")
     tab.wait_text(f"section:has({LANES})", "of step 1")
     tab.press("0")
     tab.until("return !parent.location.href.includes('job_from=')", "the whole step again")
-    tab.click("table[aria-label='Collectives of the step'] tbody tr td", "all reduce")
-    tab.click("aside a", "Rank 3")
-    tab.wait_address("panel=timeline", "worker=rank3", "slice=")
 
 
 def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None:
@@ -106,7 +101,7 @@ def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None
     tab.settle()
     assert "that nothing overlaps" not in tab.text("ol[aria-label=Findings]")
     tab.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
-    tab.wait_text("main", "Who waits for whom")
+    tab.wait_text("main", "Steps of all ranks")
 
 
 def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
@@ -114,7 +109,6 @@ def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
     tab.wait_text(
         "main", "All 2 ranks of the job are here. 18 calls of collectives matched, none is left over."
     )
-    assert {tuple(row[:2]) for row in tab.rows("Who waits for whom")} == {("0", "1"), ("1", "0")}
     assert [row[4] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
     tab.wait_count("figure[aria-label^='Parts of the step of rank']", 2)
 
@@ -143,21 +137,15 @@ def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
 @pytest.fixture
 def many(logdir: Path) -> Iterator[None]:
     """The run `many`: 72 ranks by their digests alone."""
-    many_ranks.write_job(logdir / "many", 72, many_ranks.Planted(rank=37, host=2, pair=3, compiled=5))
+    many_ranks.write_job(logdir / "many", 72, many_ranks.Planted(rank=37, host=2, pair=3))
     yield
     shutil.rmtree(logdir / "many")
 
 
 @pytest.mark.usefixtures("many")
-def test_very_many_ranks_are_one_sentence_one_map_and_the_outliers(tab: Tab) -> None:
+def test_very_many_ranks_are_one_sentence_and_one_map(tab: Tab) -> None:
     tab.open(run="many", panel="ranks")
     tab.wait_text("h1", "Rank 37 is the straggler")
-    assert [row[0] for row in tab.rows("Outliers")] == [
-        "rank 37",
-        "node0006 and node0007",
-        "node0002",
-        "node0005",
-    ]
     tab.wait_text("main", "The traces of these 72 ranks are not read together.")
     tab.wait_text("main", "8 more ranks in the map alone")
     heat = "figure[aria-label='late by rank and step']"

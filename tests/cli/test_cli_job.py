@@ -12,7 +12,7 @@ from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
 
-PLANTED = many_ranks.Planted(rank=37, host=2, pair=3, compiled=5)
+PLANTED = many_ranks.Planted(rank=37, host=2, pair=3)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_job_of_many_ranks_is_read_from_its_digests(many: Path, capsys: pytest
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert lines[0] == "findings" and "Rank 37 is the straggler" in lines[1]
-    assert any(line.startswith("outliers") for line in lines) and "\nby_rank: 12 of 64 rows" in out
+    assert "\nby_rank: 12 of 64 rows" in out
     assert len(lines) < 170 and "  span " not in out
 
 

@@ -60,7 +60,7 @@ def test_every_collective_that_steps_launched_is_in_one_of_them(jobs: Jobs) -> N
             for one in step.collectives
             for call in one.calls
         }
-        if any(rank.rest.start_ns for step in steps_of(about) for rank in step.ranks):
+        if any("zoom in" in note for step in steps_of(about) for note in step.notes):
             continue  # more than are drawn one by one
         made = about.job.of(calls)
         launched = made.launch >= 0

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from jobs import ALL_REDUCE, PG, host, launched, metadata_of, written
+from tb_torchcompile_plugin.job.as_early import hideable_share
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.overlap import hideable_share
 from traces import Event
 
 STEP, TRANSFER, AUTOGRAD = 10_000_000, 1_000_000, 2

@@ -58,7 +58,7 @@ def test_the_chain_gives_the_recording_back(job: Job) -> None:
 
 
 def test_what_is_saved_is_what_was_planted(tmp_path: Path) -> None:
-    alone = Planted(rank=5, host=-1, pair=-1, compiled=-1)
+    alone = Planted(rank=5, host=-1, pair=-1)
     for name, planted in (("with", alone), ("without", alone._replace(rank=-1))):
         write_job(tmp_path / name, 16, planted)
     session = Session([("", str(tmp_path))])

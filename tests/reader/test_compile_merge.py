@@ -12,13 +12,12 @@ import compile_records
 from compile_records import START_US, a_compilation, artifact, mark, records_of
 from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
-def summary_of(records: Iterable[Record], recovered: Recovered | None = None) -> pb.CompileSummary:
+def summary_of(records: Iterable[Record], recovered: pb.CompileSummary | None = None) -> pb.CompileSummary:
     return compile_records.summary_of(records, recovered=recovered, payloads=True)
 
 
@@ -30,13 +29,13 @@ def backward(begin_us: float, compile_id: str = "0/0") -> list[Record]:
     ]
 
 
-def earlier(records: Iterable[Record]) -> Recovered:
+def earlier(records: Iterable[Record]) -> pb.CompileSummary:
     """What is left of these once they are over and a recorder begins."""
     rows = [row for row in summary_of(records).compilations if row.HasField("duration_ns")]
     for row in rows:
         row.recovered = True
         del row.phases[:]
-    return Recovered(compilations=rows)
+    return pb.CompileSummary(compilations=rows)
 
 
 def ids(summary: pb.CompileSummary) -> list[tuple[str, int, int]]:

@@ -119,16 +119,16 @@ def test_methods_of_a_compiled_module_until_something_is_compiled(nothing_noted:
         torch.compile(model(torch), backend="eager")
         original = torch._dynamo.eval_frame.OptimizedModule.__getattr__
         summary = recorder.summary()
-    assert not hasattr(original, compiler_calls._MARK)  # or Dynamo would trace it
+    assert not hasattr(original, compiler_calls.MARK)  # or Dynamo would trace it
     assert not any(row.attempts > 1 for row in summary.compilations)
 
 
 def test_methods_are_left_alone_while_nothing_records(nothing_noted: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path):
         nothing_noted.compile(model(nothing_noted), backend="eager")
-        assert hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls._MARK)
+        assert hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls.MARK)
     nothing_noted.compile(model(nothing_noted), backend="eager")
-    assert not hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls._MARK)
+    assert not hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls.MARK)
 
 
 def test_dynamo_can_trace_the_noting_of_methods(nothing_noted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_noting_never_loads_dynamo(tmp_path: Path) -> None:
     program = """
         import sys, torch
         from tb_torchcompile_plugin.writer.recorder import recorder
-        recorder().start("full", forever=True)
+        recorder().start("full")
         assert recorder().summary("full").environment.compile_called is False
         print("torch._dynamo" in sys.modules)
     """

@@ -276,7 +276,7 @@ def test_a_folder_without_permission(
 def test_a_recorder_that_is_broken_to_the_core(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("take", "_check_process", "_drain"):
+    for name in ("take", "_drain"):
         monkeypatch.setattr(recorder_module.Recorder, name, Mock(side_effect=RuntimeError("a bug of ours")))
     profile(torch, tensorboard_trace_handler(str(tmp_path), "w"))
     assert names(tmp_path, TRACE)

@@ -10,7 +10,6 @@ export interface Achieved {
   flop_per_byte: number | null;
   precision: Precision | null;
   bytes_per_launch: number | null;
-  floor_us: number | null;
   above_floor_us: number | null;
 }
 
@@ -257,16 +256,6 @@ export interface CollectiveRow {
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
-  wait_min_us: number;
-  wait_min_rank: number;
-  wait_median_us: number;
-  wait_max_us: number;
-  wait_max_rank: number;
-  transfer_min_us: number;
-  transfer_min_rank: number;
-  transfer_median_us: number;
-  transfer_max_us: number;
-  transfer_max_rank: number;
 }
 
 export interface Collectives {
@@ -572,7 +561,6 @@ export interface CudaGraphs {
   replays: number;
   gpu_events: number;
   gpu_time_percent: number | null;
-  skips: number | null;
   skip_reasons: string[] | null;
 }
 
@@ -612,13 +600,13 @@ export interface DeviceInStep {
 }
 
 export interface DevicePeak {
-  device: number;
-  name: string | null;
-  known: boolean;
   bandwidth_gb_s: number | null;
   fp32_tflop_s: number | null;
   tf32_tflop_s: number | null;
   bf16_tflop_s: number | null;
+  device: number;
+  name: string | null;
+  known: boolean;
 }
 
 export type DifferenceKind = 'cache' | 'collectives' | 'compilation' | 'execution_order';
@@ -925,25 +913,10 @@ export interface Gpu {
   exposed_memory_us: number;
 }
 
-export interface GpuInRange {
-  device: number;
-  busy_ns: number;
-  busy_percent: number | null;
-  kernels: number;
-}
-
 export interface GpuPart {
   device: number;
   busy_us: number;
   idle_us: number;
-}
-
-export interface GpuPieces {
-  start_ns: number[];
-  dur_ns: number[];
-  busy: number[];
-  name: number[];
-  category: Category[];
 }
 
 export interface GpuUtilization {
@@ -1175,14 +1148,6 @@ export interface HostPart {
   time_us: number;
 }
 
-export interface HostPieces {
-  start_ns: number[];
-  dur_ns: number[];
-  busy: number[];
-  name: number[];
-  cause: HostCause[];
-}
-
 export interface HostTime {
   name: string;
   time_us: number;
@@ -1250,17 +1215,12 @@ export interface JobReport {
   unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
-  waits_left_out_us: number;
   collectives: CollectiveRow[];
   steps: JobStep[];
   late: LateRank[];
-  overlap_us: number | null;
-  overlap_headline: string | null;
-  overlap: OverlapRow[];
   findings: Finding[];
   warnings: Notice[];
   traced: boolean;
-  outliers: OutlierRow[];
   map: JobMap;
   left_out: LeftOut;
 }
@@ -1311,12 +1271,6 @@ export interface JoinedCollective {
   group: string;
   dtype: string;
   message_bytes: number | null;
-  matched: boolean;
-  start_us: number;
-  wait_us: number | null;
-  unknown_us: number | null;
-  transfer_us: number | null;
-  last_rank: number | null;
   calls: JoinedCall[];
 }
 
@@ -1389,14 +1343,6 @@ export interface KernelDifference {
   words: Record<string, string>;
 }
 
-export interface KernelInRange {
-  device: number;
-  name: string;
-  category: Category | SliceKind;
-  launches: number;
-  time_ns: number;
-}
-
 export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
@@ -1441,6 +1387,14 @@ export interface Lane {
 
 export type LaneKind =
   'breaks' | 'counter' | 'gaps' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+
+export interface LanePieces {
+  start_ns: number[];
+  dur_ns: number[];
+  busy: number[];
+  name: number[];
+  kind: PieceKind[];
+}
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
@@ -1572,8 +1526,6 @@ export interface LeftOut {
   waits: number;
   collectives: number;
   steps: number;
-  late: number;
-  outliers: number;
 }
 
 export type Level = 'complete' | 'insufficient' | 'partial';
@@ -1742,14 +1694,6 @@ export interface Notice {
 export type Obstacle =
   'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
 
-export interface OpInRange {
-  name: string;
-  cat: string;
-  calls: number;
-  self_ns: number;
-  time_ns: number;
-}
-
 export type Operation =
   | 'all_gather'
   | 'all_reduce'
@@ -1811,30 +1755,6 @@ export interface OtherArtifacts {
 }
 
 export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
-
-export type OutlierKind = 'compiled' | 'host' | 'link' | 'rank';
-
-export interface OutlierRow {
-  kind: OutlierKind;
-  name: string;
-  ranks: number[];
-  count: number;
-  words: string;
-  longer_us: number | null;
-  gain_us: number | null;
-}
-
-export interface OverlapRow {
-  name: string;
-  compile_id: string | null;
-  grid: string | null;
-  beside: number;
-  known: number;
-  alone_us: number | null;
-  beside_us: number;
-  wait_percent: number;
-  loss_us: number | null;
-}
 
 export interface Overview {
   headline: string;
@@ -1926,6 +1846,48 @@ export interface Picture {
   host: HostPart[];
   gpus: GpuPart[];
 }
+
+export type PieceKind =
+  | 'allocation'
+  | 'aten'
+  | 'attention'
+  | 'autotuning'
+  | 'communication'
+  | 'compile'
+  | 'convolution'
+  | 'cpp'
+  | 'data_loading'
+  | 'garbage'
+  | 'gemm'
+  | 'gpu_clock'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memcpy'
+  | 'memory_copy'
+  | 'memset'
+  | 'module_load'
+  | 'normalization'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'other'
+  | 'python'
+  | 'query'
+  | 'synchronise'
+  | 'triton_foreach'
+  | 'triton_other'
+  | 'triton_persistent_reduction'
+  | 'triton_pointwise'
+  | 'triton_reduction'
+  | 'triton_split_scan'
+  | 'triton_template'
+  | 'triton_user'
+  | 'waiting'
+  | 'wrappers';
 
 export type Precision = 'bf16' | 'fp32' | 'tf32';
 
@@ -2080,12 +2042,10 @@ export interface RankLanes {
   own_ns: number;
   late: boolean;
   wait_us: number;
-  late_us: number;
   host_step_ns: number[] | null;
   gpu_step_ns: number[] | null;
-  host: HostPieces;
-  gpu: GpuPieces;
-  rest: GpuPieces;
+  host: LanePieces;
+  gpu: LanePieces;
 }
 
 export interface RankRow {
@@ -2336,7 +2296,6 @@ export interface SlowStep {
   step: string;
   row: number;
   excess_us: number;
-  times_median: number;
   reason:
     | Category
     | Cause
@@ -2516,7 +2475,6 @@ export interface StepSideBySide {
   from_ns: number;
   to_ns: number;
   ranks: RankLanes[];
-  left_out: number[];
   collectives: JoinedCollective[];
   names: string[];
   notes: string[];
@@ -2595,13 +2553,6 @@ export interface TableLayout {
   more: Record<string, string>;
 }
 
-export interface ThreadInRange {
-  lane: number;
-  title: string;
-  busy_ns: number;
-  busy_percent: number | null;
-}
-
 export type TimeKind =
   | 'aten'
   | 'attention'
@@ -2660,51 +2611,33 @@ export interface TimelineLanes {
 }
 
 export interface TimelineRange {
-  start_ns: number;
-  end_ns: number;
   facts: Fact[];
   longest: Longest[];
-  gpu: GpuInRange[];
-  threads: ThreadInRange[];
-  kernels: KernelInRange[];
-  distinct_kernels: number;
-  kernel_ns: number;
-  ops: OpInRange[];
-  distinct_ops: number;
-  host_self_ns: number;
 }
 
 export interface TimelineSlice {
   row: number;
   lane: number;
   name: string;
-  cat: string;
   color: number;
   start_ns: number;
   dur_ns: number;
-  self_ns: number | null;
   depth: number;
-  crossing: boolean;
   parent: number | null;
-  args: Record<string, unknown> | null;
   args_problem: string;
   launch: SliceRef | null;
   kernels: SliceRef[];
-  op: SliceRef | null;
   forward: SliceRef | null;
   backward: SliceRef[];
   slice: SliceRef | null;
   compile_id: string | null;
   epoch: number | null;
-  graph_key: string | null;
   kernel: string | null;
   kernel_row: string | null;
   number: number | null;
   of: number | null;
   previous: SliceRef | null;
   following: SliceRef | null;
-  queued_ns: number | null;
-  idle_before_ns: number | null;
   user_line: SourceLine | null;
   facts: Fact[];
   related: RelatedSlices[];
@@ -2730,14 +2663,7 @@ export interface Verdict {
   bound: Bound;
   share_percent: number | null;
   device: number;
-  wall_us: number;
-  compute_us: number;
-  copy_us: number;
   communication_us: number;
-  input_us: number;
-  compile_us: number;
-  launch_us: number;
-  least_us: number;
 }
 
 export interface Version {

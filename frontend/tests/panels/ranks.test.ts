@@ -1,14 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { JobMap, JobStep } from '../../src/api/types';
-import {
-  byPlace,
-  measureOf,
-  filesOf,
-  shownOf,
-  stepNames,
-  stepParts,
-  waitedFor,
-} from '../../src/panels/ranks/measures';
+import { byPlace, measureOf, filesOf, shownOf, stepNames, stepParts } from '../../src/panels/ranks/measures';
 
 const row = (rank: number, step: string, wait: number): JobStep => ({
   step,
@@ -81,10 +73,5 @@ describe('measures', () => {
 
   it('have parts that sum to the span', () => {
     expect(stepParts(STEPS[0]!).reduce((sum, part) => sum + part.value, 0)).toBe(100);
-  });
-
-  it('say who waited for whom', () => {
-    const waited = waitedFor([{ rank: 0, for_rank: 2, wait_us: 7 }]);
-    expect([waited(0, 2), waited(2, 0)]).toEqual([7, 0]);
   });
 });

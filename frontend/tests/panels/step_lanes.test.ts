@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { GpuPieces, RankLanes, StepSideBySide } from '../../src/api/types';
+import type { LanePieces, RankLanes, StepSideBySide } from '../../src/api/types';
 import {
   boxAt,
   boxesOf,
@@ -11,7 +11,7 @@ import {
 } from '../../src/panels/ranks/step_lanes';
 import { longestOf, toOwnPart } from '../../src/panels/ranks/step_collectives';
 
-const NONE: GpuPieces = { start_ns: [], dur_ns: [], busy: [], name: [], category: [] };
+const NONE: LanePieces = { start_ns: [], dur_ns: [], busy: [], name: [], kind: [] };
 const rank = (number: number, late: boolean): RankLanes => ({
   rank: number,
   worker: `rank${number}`,
@@ -19,12 +19,10 @@ const rank = (number: number, late: boolean): RankLanes => ({
   own_ns: 0,
   late,
   wait_us: 0,
-  late_us: 0,
   host_step_ns: null,
   gpu_step_ns: null,
-  host: { start_ns: [0], dur_ns: [900], busy: [0.5], name: [0], cause: ['operator'] },
+  host: { start_ns: [0], dur_ns: [900], busy: [0.5], name: [0], kind: ['operator'] },
   gpu: NONE,
-  rest: NONE,
 });
 const call = (number: number, start_ns: number, wait_ns: number, line = 0) => ({
   rank: number,
@@ -46,15 +44,12 @@ const STEP: StepSideBySide = {
   from_ns: 0,
   to_ns: 1000,
   ranks: [rank(0, false), rank(1, true)],
-  left_out: [],
   collectives: [
     {
       op: 'all_reduce',
       group: '0',
       dtype: 'Float',
       message_bytes: 4096,
-      matched: true,
-      ...{ start_us: 0.3, wait_us: 0.4, unknown_us: 0, transfer_us: 0.4, last_rank: 1 },
       calls: [call(0, 300, 400), call(1, 700, 0, 1)],
     },
   ],
@@ -124,9 +119,9 @@ describe('one step of all ranks', () => {
 
 describe('the parts of a rank’s step', () => {
   it('that are calls lead to the call that has most of them', () => {
-    expect(longestOf(STEP, 0, 'exposed_wait_us')!.call).toBe(STEP.collectives[0]!.calls[0]);
+    expect(longestOf(STEP, 0, 'exposed_wait_us')).toBe(STEP.collectives[0]!.calls[0]);
     expect(longestOf(STEP, 1, 'exposed_wait_us')).toBeNull();
-    expect(longestOf(STEP, 1, 'exposed_transfer_us')!.collective).toBe(STEP.collectives[0]);
+    expect(longestOf(STEP, 1, 'exposed_transfer_us')).toBe(STEP.collectives[0]!.calls[1]);
     expect(longestOf(STEP, 0, 'idle_us')).toBeNull();
   });
 

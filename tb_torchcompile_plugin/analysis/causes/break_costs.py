@@ -156,7 +156,6 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
     gaps = profile.of(break_gaps).times
     closed, fused = joined_graphs(profile, gaps)
     yield fix.Fix(
-        kind="graph_breaks",
         change=fix.in_sequence(closed, fused),
         times=count / profile.of(launch_sequence).steps,
         conservative=closed,

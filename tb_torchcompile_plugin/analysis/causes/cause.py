@@ -6,6 +6,7 @@ changes the model of the step (fix.py), and is a finding where the replayed step
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
@@ -48,16 +49,10 @@ class Cause:
     id: ClassVar[str]  # of its findings; never changes: people switch findings off by it
     panel: ClassVar[Panel]
     role: ClassVar[Role] = "specific"
-    superseded_by: ClassVar[
-        tuple[str, ...]
-    ] = ()  # ids whose findings show the same matter with its price or root
+    superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same matter with its price or root
     needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
     needs_all: ClassVar[bool] = False  # True: not where the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
-
-    def applies(self, context: SpanContext) -> bool:
-        """Return whether `detect` may be called."""
-        return context.whole or not self.needs_all
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Yield what a profiled span shows, most important first."""
@@ -69,22 +64,26 @@ class Cause:
 
     def finding(
         self,
-        context: SpanContext | None,
         title: str,
         next_step: str,
         evidence: Mapping[str, float | None],
         *,
         by: WhatIf | None = None,
+        share: float | None = None,
         severity: Severity | None = None,
         **details: Unpack[Details],
     ) -> Finding:
         """Return a finding of this cause that the fix `by` would remove.
 
-        Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
-        profiled time that it would save. Evidence that is unknown is left out.
+        Without a severity the predicted gain determines it, as a share of a step; without a prediction `share`, that of
+        the profiled time that it would save. Evidence that is unknown is left out, and so are lines. Without a `code`
+        it is what the next step has in backquotes.
         """
         predicted = details.get("predicted", by.predicted if by else None)
-        share = context.share(details.get("saves_us")) if context else None
+        if "code" not in details:
+            next_step, code = split_code(next_step)
+            details["code"] = code if details.get("advised", True) else None
+        details["where"] = list(filter(None, details.get("where", ())))
         finding = Finding(
             rule=self.id,
             severity=severity or severity_of(predicted.gain_percent if predicted else share),
@@ -105,14 +104,13 @@ class Words(NamedTuple):
     """A cause with a price in words.
 
     In `title`, {name} is the operator, call or function, {place} the user's line, {times} how often per step, {often}
-    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {embeddings} "2 embeddings", {keeps}
-    "keep" where the name is of two, {each} "a step".
+    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {keeps} "keep" where the name is of
+    two, {each} "a step".
     """
 
     title: str  # the sentence before the numbers
-    next_step: str  # what to write instead
+    next_step: str  # what to write instead; what can be pasted is in backquotes
     fixed: str = "without that"  # before the predicted time
-    code: str | None = None  # the part of the next step that can be pasted
 
 
 class PricedCause(Cause):
@@ -142,11 +140,8 @@ class PricedCause(Cause):
 
     def large(self, context: SpanContext) -> list[WhatIf]:
         """Return its fixes that gain enough to be a finding, largest gain first."""
-        return [
-            row
-            for row in context.fixes_of(self.kind)
-            if row.predicted.gain_percent >= thresholds.gain_percent
-        ]
+        rows, least = context.fixes_of(self.kind), thresholds.gain_percent
+        return [row for row in rows if row.predicted.gain_percent >= least]
 
     def advise(
         self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
@@ -156,7 +151,6 @@ class PricedCause(Cause):
         after = saves_up_to if self.varies else step_after
         line = where or at_line(row.file, row.line)
         return self.finding(
-            context,
             f"{words.title}: {after(row.predicted, words.fixed, context.time_unit)}{title_end}",
             next_step or words.next_step,
             {
@@ -166,8 +160,7 @@ class PricedCause(Cause):
             },
             saves_us=gain * context.step_count,
             by=row,
-            where=[line] if line else [],
-            code=words.code,
+            where=[line],
             role="specific" if row.predicted.gain_percent < self.blocking_percent else self.role,
         )
 
@@ -186,11 +179,15 @@ class PricedCause(Cause):
             s="" if once else "s",
             are="is" if once else "are",
             graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
-            embeddings="an embedding" if once else f"{times} embeddings",
             keeps="keep" if " and " in row.name else "keeps",
             **unit._asdict(),
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))
+
+
+def split_code(next_step: str) -> tuple[str, str | None]:
+    """Return a next step without its backquotes, and the code that was in them, a line for each part."""
+    return next_step.replace("`", ""), "\n".join(re.findall("`([^`]*)`", next_step)) or None
 
 
 def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:

@@ -54,12 +54,12 @@ class Communication(PricedCause):
         if share < thresholds.communication_percent:
             return
         yield self.finding(
-            context,
             f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
             f"{percent(share)} of the profiled time",
             f"{self.words.next_step}; and compare ranks, for waiting for a slower one looks the same",
             {"communication_us_per_step": us / context.step_count, "share_percent": share},
             saves_us=us,
+            share=share,
             by=context.best(self.kind),
         )
 
@@ -97,7 +97,6 @@ class SmallCollectives(PricedCause):
         )
         fewer = fix.with_durations(work, (queue.dur[work] * left).astype(np.int64))
         yield fix.Fix(
-            kind=self.kind,
             subject=(trace.names[trace.name[calls[0]]], "", 0),
             change=fix.in_sequence(on_host, fewer),
             times=len(calls) / lane.steps,
@@ -115,7 +114,6 @@ class DataParallel(Cause):
         devices = len(np.unique(context.profile.of(gpu_work).device))
         if devices > 1 and DATA_PARALLEL in context.profile.trace.names:
             yield self.finding(
-                context,
                 f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
                 "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
                 {"devices": devices},
@@ -137,12 +135,10 @@ class SlowBackend(Cause):
         is_on_host = backend and not any(name in backend for name in GPU_BACKENDS)
         if is_on_host and isinstance(size, int) and size > 1:
             yield self.finding(
-                context,
                 f"{size} ranks with GPUs communicate through {backend}, by way of the host",
-                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+                'Use the GPUs\' own: `torch.distributed.init_process_group("nccl")`',
                 {"ranks": size},
                 severity="warning",
-                code='torch.distributed.init_process_group("nccl")',
             )
 
 

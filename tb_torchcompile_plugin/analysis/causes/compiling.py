@@ -45,10 +45,9 @@ class Recompiles(HostTimeCause):
         "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
     )
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+    def fix_of(self, culprit: Attribution) -> str | None:
         """Include autotuning: a step that does not compile tunes nothing either."""
-        causes = ("compile", "autotuning")
-        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause in causes]}
+        return self.kind if culprit.cause in ("compile", "autotuning") else None
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         inside = [row for row in context.recompilations if context.compiling_us([row])]
@@ -71,15 +70,15 @@ class Recompiles(HostTimeCause):
         sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
         advice = (sizes and sizes.sentence) or (guard and guard.advice)
         yield self.finding(
-            context,
             f"Torch recompiled {frame}{often(count)} while it was profiled, which took "
             f"{duration(us)}{failed_guards_clause(guards)}",
             advice or "See which guard failed, and keep what it checks the same",
             {"recompiles": count, "compile_us": us, "share_percent": share},
             saves_us=us,
+            share=share,
             by=context.best("compile"),
             row=f"recompiles:{key.compile_id},{key.epoch}",
-            where=[where] if where else [],
+            where=[where],
             code=sizes.code if sizes else None,
         )
 
@@ -102,14 +101,13 @@ class CompileInSteps(Cause):
         if share < thresholds.compile_percent:
             return
         yield self.finding(
-            context,
             f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)}, "
             f"{percent(share)} of the profiled time",
-            "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
+            "Run the model a few times before the profiled steps: `schedule(wait=1, warmup=3, active=3)`",
             {"compile_us": us, "share_percent": share},
             saves_us=us,
+            share=share,
             by=None if again else context.best("compile"),
-            code="schedule(wait=1, warmup=3, active=3)",
         )
 
 
@@ -129,11 +127,11 @@ class AutotuneInSteps(Cause):
         if share < thresholds.autotune_percent:
             return
         yield self.finding(
-            context,
             f"Autotuning kernels took {duration(us)}, {percent(share)} of the profiled time",
             "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
             {"autotune_us": us, "share_percent": share},
             saves_us=us,
+            share=share,
         )
 
 
@@ -160,7 +158,6 @@ class CompileDoesNotPay(Cause):
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(
-            context,
             result.says[0].removesuffix("."),
             f"Do without torch.compile here{''.join(also)}",
             {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
@@ -191,7 +188,6 @@ class DynamicShapes(Cause):
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
         yield self.finding(
-            context,
             f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
             advice.sentence,
             {
@@ -200,7 +196,7 @@ class DynamicShapes(Cause):
                 "sizes": len({row.size for row in report.sizes}),
             },
             severity="info",
-            where=[line for line in lines if line],
+            where=list(lines),
             code=advice.code,
         )
 
@@ -218,7 +214,6 @@ class RecompileLimit(Cause):
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
             versions = by_frame.get((row.epoch, frame_of(row.compile_id)), [])
             yield self.finding(
-                None,
                 f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eager: it hit the "
                 "recompile limit",
                 "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
@@ -245,7 +240,6 @@ class CacheMissed(Cause):
         spent, compiled = frames_s(missed) or 0.0, count_frames(missed)
         if spent >= thresholds.cache_missed_s:
             yield self.finding(
-                None,
                 f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
                 f"{duration(spent * 1e6)}",
                 "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
@@ -257,7 +251,6 @@ class CacheMissed(Cause):
         bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
         for (cache, reason), count in bypassed.items():
             yield self.finding(
-                None,
                 f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
                 f"not what is compiled: {reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",

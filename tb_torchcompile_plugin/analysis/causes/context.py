@@ -12,13 +12,13 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.runtime.eager import eager_shares
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -57,10 +57,10 @@ class SpanContext:
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
-        self.eager_percent = max(share or 0.0 for share in profile.of(eager_shares))
+        eager = profile.of(eager_time)
+        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
-        self.replays_graphs = bool(profile.of(launch_calls).replay.any())
         # Hooks of a profiler that torch compiled.
         self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     called_at,
     named_with_caller,
     saves_up_to,
+    split_code,
     step_after,
 )
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
@@ -58,8 +59,7 @@ _BREAK_ADVICE: dict[BreakKind, str] = {
     "builtin": _REWRITE,
     "other": _REWRITE,
 }
-_COMPILE = "model = torch.compile(model)"
-_IN_PLACE = "model.compile()"
+_COMPILE = "`model = torch.compile(model)`"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
@@ -97,7 +97,7 @@ EAGER_REASONS = {
     ),
     "method": (
         "`{what}`{at} runs the uncompiled module, as torch.compile wraps only calls of the compiled object",
-        f"Compile the module in place: {_IN_PLACE}, or model.forward = torch.compile(model.forward)",
+        "Compile the module in place: `model.compile()`, or model.forward = torch.compile(model.forward)",
     ),
     "broken": (
         _BROKEN,
@@ -133,13 +133,11 @@ class ProfilerHooks(Cause):
         alone = context.nothing_compiled
         other = "without that profiler the program is another one"
         yield self.finding(
-            context,
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
             f"{often(len(context.hooks))}: {'nothing of yours runs compiled' if alone else other}",
-            "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+            "Switch the hooks off: `PyTorchProfiler(record_module_names=False)` in Lightning",
             {"compilations": len(context.hooks), "of_compilations": len(context.rows(compilations))},
             severity="critical",
-            code="PyTorchProfiler(record_module_names=False)",
             by=context.best("eager"),
             where=names,
         )
@@ -183,15 +181,13 @@ class NothingCompiled(Cause):
         else:  # no alarm where compiling brings little, or where the model predicts that it brings nothing
             is_minor = predicted is not None or context.profile.of(why_nothing) is None
         yield self.finding(
-            context,
             f"Nothing that runs {'in the profiled steps' if context.steps else 'in this span'} is compiled: {why}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
             severity="warning" if is_minor else None if predicted else "critical",
-            code=next((code for code in (_COMPILE, _IN_PLACE) if code in cause.next_step), None),
             by=by,
             predicted=predicted,
-            where=cause.where,
+            where=[cause.place],
         )
 
 
@@ -214,27 +210,24 @@ class CompileInLoop(Cause):
             starts = np.array([row.start_ns for row in rows], np.int64) - context.profile.trace.base_ns
             numbers = within(windows, starts)
             calling = len(np.unique(numbers[numbers >= 0]))
-            least = max(
-                context.steps - 1, thresholds.steps_least
-            )  # the first may be before the recording began
+            # The first may be before the recording began.
+            least = max(context.steps - 1, thresholds.steps_least)
             if calling < least or context.share(us) < thresholds.gain_percent:
                 continue
             step, place = context.profile.of(step_time), at_line(file, line)
             # As in a step without the profiler.
             each = us / context.step_count * step.step_us / step.profiled_us
-            left_us = max(step.step_us - each, 1.0)
+            left = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
             yield self.finding(
-                context,
                 f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
                 f"{duration(each)} of {duration(step.step_us)}",
                 "Create the compiled function once, before the loop, and hand it what changes as an argument",
                 {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
                 saves_us=us,
+                share=context.share(us),
                 # Where the GPU is the bottleneck it may need as long.
-                predicted=None
-                if step.device is not None
-                else prediction(1000 * step.step_us, 1000 * left_us),
-                where=[place] if place else [],
+                predicted=left if step.device is None else None,
+                where=[place],
             )
 
 
@@ -250,9 +243,8 @@ class DebugBackend(PricedCause):
     needs_all = True
     words = Words(
         "{times} operator{s} {each} of captured frames, such as {name}, {are} launched one by one",
-        "Drop backend=…, which somebody may have debugged with: torch.compile(model) uses inductor",
+        "Drop backend=…, which somebody may have debugged with: `torch.compile(model)` uses inductor",
         "with inductor",
-        code="torch.compile(model)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -263,23 +255,23 @@ class DebugBackend(PricedCause):
         points = lane.launches & ~profile.of(eager_points.outside) & ~optimizing
         by_operators = fix.outermost_operator(profile.trace, lane.row[points]) >= 0
         if points.any() and by_operators.mean() >= _OPERATORS:
-            yield from eager_points.compiled_operators(profile, self.kind, points)
+            yield from eager_points.compiled_operators(profile, points)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        frames, next_step = len(context.profile.of(eager_points.captured_only)), self.words.next_step
+        frames = len(context.profile.of(eager_points.captured_only))
+        next_step, code = split_code(self.words.next_step)
         if forced := next((row for row in _stances_in_force(context) if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
             next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
         for by in self.large(context):
             yield self.finding(
-                context,
                 f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
                 f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
                 f'"aot_eager"; {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
                 next_step,
                 {"frames": frames, "operators_per_step": by.times},
                 by=by,
-                code=self.words.code,
+                code=code,
             )
 
 
@@ -314,7 +306,6 @@ class FrameGivenUp(PricedCause):
         )
         gaps = break_costs.gaps_between(profile, profile.of(eager_points.calls_in_given_up)).times
         yield fix.Fix(
-            self.kind,
             int(points.sum()) / lane.steps,
             change=fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps)),
             conservative=change,
@@ -339,7 +330,6 @@ class FrameGivenUp(PricedCause):
         if by:
             why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
         yield self.finding(
-            context,
             f"{frame or 'A frame'} runs eager: {why}",
             next_step,
             {"frames": len(context.given_up), "eager_percent": share},
@@ -347,24 +337,22 @@ class FrameGivenUp(PricedCause):
             severity=None if by else "warning" if share < thresholds.gain_percent else "critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
-            where=[where] if where else [],
+            where=[where],
         )
 
     def unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
         calls = context.profile.of(lookups_in_vain) / context.step_count
         line = at_line(by.file, by.line)
         return self.finding(
-            context,
             f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
             f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
             f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
             "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
-            'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
+            '`TORCH_LOGS="recompiles,graph_breaks"`: most often a frame hit the recompile limit, or breaks in a loop',
             {"calls": calls},
             severity="critical",
-            code='TORCH_LOGS="recompiles,graph_breaks"',
             by=by,
-            where=[line] if line else [],
+            where=[line],
         )
 
 
@@ -381,11 +369,12 @@ class EagerRemainder(PricedCause):
         "compiled,",
     )
 
-    def applies(self, context: SpanContext) -> bool:
-        return not (context.nothing_compiled or context.profile.of(eager_points.given_up))
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        is_other_cause = context.nothing_compiled or context.profile.of(eager_points.given_up)
+        return iter(()) if is_other_cause else super().detect(context)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        return eager_points.compiled_operators(profile, self.kind, profile.of(eager_points.eager_points))
+        return eager_points.compiled_operators(profile, profile.of(eager_points.eager_points))
 
 
 class GraphBreaks(PricedCause):
@@ -427,14 +416,12 @@ class GraphBreaks(PricedCause):
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
-        price = (
-            f": {step_after(by.predicted, fixed, context.time_unit)}"
-            if by
-            else f". {break_costs.direct_sentence(profile)}"
-        )
+        price = f". {break_costs.direct_sentence(profile)}"
+        if by:
+            price = f": {step_after(by.predicted, fixed, context.time_unit)}"
         each = cost.gain_us if cost else direct
+        saves_us = None if each is None else each * context.step_count
         yield self.finding(
-            context,
             f"{title}{price}",
             advice,
             {
@@ -444,10 +431,12 @@ class GraphBreaks(PricedCause):
                 "dearest_us_per_step": worst.saves_us if cost else None,
                 "direct_us_per_step": None if cost else direct,
             },
-            saves_us=None if each is None else each * context.step_count,
+            saves_us=saves_us,
+            share=context.share(saves_us),
             row=f"graph_breaks:{worst.key}" if worst.breaks else None,
             by=by,
-            where=[where, also] if also else [where],
+            where=[where, also],
+            code=None,  # torch's hints have backquotes of their own
         )
 
 
@@ -457,7 +446,7 @@ class EagerCause(NamedTuple):
     reason: str  # a key of EAGER_REASONS
     why: str
     next_step: str
-    where: list[str]
+    place: str  # the user's line, "" where unknown
 
 
 def eager_cause(context: SpanContext) -> EagerCause:
@@ -493,7 +482,7 @@ def eager_cause(context: SpanContext) -> EagerCause:
     why, next_step = EAGER_REASONS[reason]
     words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
     words["at"] = f" at {place}" if place else ""
-    return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
+    return EagerCause(reason, why.format(**words), next_step.format(**words), place)
 
 
 def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:

@@ -11,7 +11,6 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations, p
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_at
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import lines_in_closures, most_called_at
@@ -22,7 +21,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.operators import is_fusible
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_on_device, is_optimizer_step
 
 # Chosen by eye on the external programs of docs/what_if.md.
@@ -30,7 +28,7 @@ _FEW_MOVES = 4  # copies and fills between two kernels
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
 
 
-def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterator[fix.Fix]:
+def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]:
     """Yield the launches at these points compiled: a graph for each run.
 
     Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
@@ -40,9 +38,8 @@ def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterat
     """
     if not points.any():
         return
-    fusible = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_on_device)
+    fusible = profile.of(fix.work_named, operators.is_fusible) | profile.of(fix.work_named, is_on_device)
     yield fix.Fix(
-        kind,
         int(points.sum()) / profile.of(launch_sequence).steps,
         fix.as_one_graph(profile, points, fusible, as_before=True),
         _only_on_gpu(fix.as_one_graph(profile, points, fusible, _UNFUSED, as_before=True)),
@@ -148,7 +145,7 @@ def optimizer_times(profile: Profile) -> fix.Times:
     """
     trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     rows = optimizer_steps(trace)
-    calls = profile.of(region_calls)
+    calls = profile.of(regions.region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
     tracks = trace.track[rows]
     launched = lane.begin[queue.point[fix.work_named(profile, operators.is_fused_optimizer)]]

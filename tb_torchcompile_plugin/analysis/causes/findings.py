@@ -51,9 +51,8 @@ def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = span_context(profile)
     is_known = profile.of(coverage).level != "insufficient"
-    causes = [cause for cause in CAUSES if is_known or not cause.needs_records]
-    for cause in causes:
-        if cause.applies(context):
+    for cause in CAUSES:
+        if (is_known or not cause.needs_records) and (context.whole or not cause.needs_all):
             context.found += cause.detect(context)
     return sort_findings(
         row for row in context.found if not any(_supersedes(profile, other, row) for other in context.found)

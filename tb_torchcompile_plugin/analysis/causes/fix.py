@@ -41,13 +41,13 @@ Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, li
 class Fix:
     """One possible fix."""
 
-    kind: str  # of its cause
     times: float  # per step
     change: Change
     conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
     optimistic: Change | None = None  # takes out more
     _: KW_ONLY
     subject: Subject = ("", "", 0)
+    kind: str = ""  # of its cause: the registry sets it
     id: str = ""  # its kind where it has none of its own
 
 
@@ -70,14 +70,6 @@ def without_waiting(points: Bools) -> Change:
         waits=model.waits & ~points[:, None],
         target=np.where(points, -1, model.target),
         own=np.where(points, np.minimum(model.own, CALL_NS), model.own),
-    )
-
-
-def waiting_for(points: Bools, streams: Int64s) -> Change:
-    """Let these calls return only when the work queued on these streams is done, too."""
-    return lambda model: model._replace(
-        waits=_with_values(model.waits, np.ix_(points, streams), True),
-        returns=np.where(points, CALL_NS, model.returns),
     )
 
 
@@ -143,13 +135,10 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
     """Return when each thread ran compiled graphs: all, those whose sizes change, or those whose sizes are fixed."""
-    dynamic = profile.of(changing_graphs)
-    runs = [
-        interval
-        for compile_id, *interval in profile.of(_graph_runs)
-        if changing is None or (compile_id in dynamic) == changing
-    ]
-    return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
+    dynamic, runs = profile.of(changing_graphs), profile.of(_graph_runs)
+    if changing is not None:
+        runs = [run for run in runs if (run[0] in dynamic) == changing]
+    return on_tracks(profile, *np.array([run[1:] for run in runs], np.int64).reshape(-1, 3).T)
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:
@@ -226,6 +215,14 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
         without_waiting(inside),
         with_call_time(inside if kept is None else inside & ~kept, 0),
     )
+
+
+def as_one_call(profile: Profile, times: Times, ns: int) -> Change:
+    """Let the host do nothing in each of these times but one call, which takes this long and launches all work."""
+    inside, first = points_inside(profile, times)
+    launches = inside & profile.of(launch_sequence).launches
+    gone = without_host_time(time_inside(profile, times))
+    return in_sequence(gone, with_call_time(launches, np.where(first, ns, 0)))
 
 
 def without_work(profile: Profile, times: Times, needed: Bools | None = None) -> Change:

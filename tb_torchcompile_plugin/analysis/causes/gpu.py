@@ -30,8 +30,6 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names import kernels, operators
-from tb_torchcompile_plugin.torch_names.kernels import short_kernel
-from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
 
 
@@ -78,9 +76,8 @@ class TensorCores(PricedCause):
     panel = "kernels"
     words = Words(
         "Matrices are multiplied in float32 without tensor cores{place}",
-        'torch.set_float32_matmul_precision("high"), or autocast to bfloat16',
+        '`torch.set_float32_matmul_precision("high")`, or autocast to bfloat16',
         "with them",
-        code='torch.set_float32_matmul_precision("high")',
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -114,9 +111,8 @@ class LayoutChanges(KernelsOfOperator):
     operator = operators.CONTIGUOUS
     words = Words(
         "Tensors are copied into another layout {often} {each} ({name}){place}",
-        "Keep one layout: model and images .to(memory_format=torch.channels_last), volumes (5 dimensions) "
+        "Keep one layout: model and images `.to(memory_format=torch.channels_last)`, volumes (5 dimensions) "
         "torch.channels_last_3d; no .contiguous() of a view, and no layer that gives the other one back",
-        code=".to(memory_format=torch.channels_last)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -153,8 +149,7 @@ class WeightCasts(PricedCause):
     words = Words(
         "Compiled code changes the type of tensors and does nothing else, {often} {each} ({name})",
         "Where these are weights, which autocast casts in each call, keep them in the type that is computed with: "
-        "model.to(torch.bfloat16) before torch.compile",
-        code="model.to(torch.bfloat16)",
+        "`model.to(torch.bfloat16)` before torch.compile",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -171,9 +166,8 @@ class Joined(KernelsOfOperator):
     operator = operators.JOIN
     words = Words(
         "Tensors are joined by copying them {often} {each} ({name}){place}",
-        "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
+        "Make one tensor that is large enough and write into it: `buffer[:, :, n] = x` "
         "in place of torch.cat((buffer, x), 2)",
-        code="buffer[:, :, n] = x",
     )
 
 
@@ -188,10 +182,9 @@ class WrittenOutAttention(PricedCause):
     words = Words(
         "Attention is written out {often} {each}, as a product, a softmax and a product{place}",
         "Make it one operator, which keeps the matrix of weights out of memory: "
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask); in transformers "
+        "`torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)`; in transformers "
         'attn_implementation="sdpa", of nn.MultiheadAttention need_weights=False. It does not return the weights',
         "with scaled_dot_product_attention",
-        code="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -222,8 +215,7 @@ class Deterministic(PricedCause):
     words = Words(
         "Deterministic algorithms are on: {name} sorts its indices first, {often} {each}{place}",
         "Switch them off where results need not be the same to the last bit: "
-        "torch.use_deterministic_algorithms(False)",
-        code="torch.use_deterministic_algorithms(False)",
+        "`torch.use_deterministic_algorithms(False)`",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -248,7 +240,6 @@ class Deterministic(PricedCause):
         around = fix.enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
         scattering = around if around >= 0 else sorting[0]
         yield fix.Fix(
-            kind=self.kind,
             subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
             change=fix.without_work(profile, times, profile.of(fix.work_named, operators.scatters)),
             times=int(fix.points_inside(profile, fix.slice_times(profile, sorting))[1].sum()) / lane.steps,
@@ -268,21 +259,16 @@ class LowBandwidthKernel(PricedCause):
     limits = ("kernel_percent", "kernel_bandwidth_percent")
     words = Words(
         "{name} moves its data far slower than the GPU could{place}",
-        'Tune it: torch.compile(model, mode="max-autotune"), larger tensors, or neighbouring threads that touch '
+        'Tune it: `torch.compile(model, mode="max-autotune")`, larger tensors, or neighbouring threads that touch '
         "neighbouring numbers",
         "at that pace",
-        code='torch.compile(model, mode="max-autotune")',
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
             return
-        rows = [
-            row
-            for row in profile.of(kernel_table).rows
-            if row.category in DATA_MOVING_CATEGORIES and row.bandwidth_percent
-        ]
-        reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
+        rows = (row for row in profile.of(kernel_table).rows if row.category in DATA_MOVING_CATEGORIES)
+        reached = {row.name: row.bandwidth_percent / 100 for row in rows if row.bandwidth_percent}
         for name, share in reached.items():
             if share < 1:
                 speed = Speed(share, (1 + share) / 2, share)
@@ -298,16 +284,16 @@ class LowBandwidthKernel(PricedCause):
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
+            saves_us = (row.alone_us or row.time_us) * (1 - bandwidth / 100)
             yield self.finding(
-                context,
-                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
-                "memory bandwidth",
-                'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
+                f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of "
+                "the memory bandwidth",
+                'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors; '
                 f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
-                code='torch.compile(model, mode="max-autotune")',
-                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
+                saves_us=saves_us,
+                share=context.share(saves_us),
                 row=f"kernels:{row.key}",
             )
 
@@ -340,14 +326,13 @@ class DominantKernel(Cause):
         if row.bandwidth_percent is not None or not is_written or _is_torchs(profile, row.name):
             return
         yield self.finding(
-            context,
-            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
+            f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
             f"GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             severity="warning",
             row=f"kernels:{row.key}",
-            where=[short_kernel(row.name)],
+            where=[kernels.short_kernel(row.name)],
         )
 
 
@@ -365,7 +350,6 @@ class MemoryLimit(Cause):
             if share < thresholds.memory_percent:
                 continue
             yield self.finding(
-                context,
                 device.sentence(),
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
                 {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},
@@ -383,12 +367,12 @@ def faster(
     largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
     affected = queue.dur[work] if part is None else part
     yield fix.Fix(
-        kind,
         len(work) / lane.steps,
         *(
             fix.with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
             for share in speed
         ),
+        kind=kind,
         id=f"{kind}:{name}",
         subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
     )
@@ -422,7 +406,7 @@ def _is_torchs(profile: Profile, kernel: str) -> bool:
     trace = profile.trace
     rows = profile.of(launching_operators)[fix.work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
-        is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
+        operators.is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
     )
 
 

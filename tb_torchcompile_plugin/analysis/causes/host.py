@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
@@ -13,11 +12,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.compilation_details import (
-    Elements,
-    guard_checks,
-    most_guarded_container,
-)
+from tb_torchcompile_plugin.analysis.compile import compilation_details
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
@@ -37,15 +32,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names import operators, python_frames
 from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
-from tb_torchcompile_plugin.torch_names.operators import without_direction
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    is_backward_call,
-    is_profiler_function,
-    is_program_function,
-    is_torch_function,
-)
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
 
 # Chosen by eye on the external programs of docs/what_if.md.
@@ -74,10 +62,9 @@ _FREED = Words(
 )
 _TO_HOST = Words(
     "Copies from the GPU, to memory that is not pinned, block the host{place}",
-    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
-    "non_blocking=True), and synchronise before it is read; or copy what is needed only",
+    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by `pinned.copy_(tensor, "
+    "non_blocking=True)`, and synchronise before it is read; or copy what is needed only",
     "with pinned memory",
-    code="pinned.copy_(tensor, non_blocking=True)",
 )
 
 
@@ -86,20 +73,27 @@ class HostTimeCause(PricedCause):
 
     usual_ns: ClassVar[int] = 0  # of a call, which stays
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Return the indices of its culprits by the id of the fix that takes them out."""
-        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause == self.kind]}
+    def words_of(self, row: WhatIf) -> Words:
+        """Return what a known library does, where it is its function that takes the time."""
+        work = library_work(row.name)
+        return Words(f"{work.library} {work.does}{{place}}", work.next_step) if work else self.words
+
+    def fix_of(self, culprit: Attribution) -> str | None:
+        """Return the id of the fix that takes out what a culprit does; None where that is of another cause."""
+        return self.kind if culprit.cause == self.kind else None
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
         kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
         # Calls that take long are points, too.
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
-        by_culprit = profile.of(_segments_by_culprit)
-        for fix_id, codes in self.groups(blamed.culprits).items():
-            codes = [code for code in codes if not is_profiler_function(blamed.culprits[code].name)]
-            selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_culprit[code] for code in codes)]))
-            yield from self.without(profile, fix_id, selected, calls)
+        groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
+        for code, culprit in enumerate(blamed.culprits):
+            fix_id = self.fix_of(culprit)
+            if fix_id and not python_frames.is_profiler_function(culprit.name):
+                groups.setdefault(fix_id, []).append(code)
+        for fix_id, codes in groups.items():
+            yield from self.without(profile, fix_id, np.flatnonzero(np.isin(blamed.code, codes)), calls)
 
     def without(self, profile: Profile, fix_id: str, selected: Int64s, calls: fix.Bools) -> Iterator[fix.Fix]:
         """Yield the selected segments and these calls without their host time."""
@@ -109,13 +103,10 @@ class HostTimeCause(PricedCause):
             return
         lost = np.zeros(len(segments.point), np.int64)
         lost[selected] = ns
-        change = fix.without_host_time(lost)
-        if calls.any():
-            change = fix.in_sequence(change, fix.with_call_time(calls, 0))
+        change = fix.in_sequence(fix.without_host_time(lost), fix.with_call_time(calls, 0))
         whole = self.whole_calls(profile, selected[ns > 0])
         yield fix.Fix(
             id=fix_id,
-            kind=self.kind,
             subject=self.subject(profile, selected, ns, calls),
             change=fix.in_sequence(change, whole) if whole else change,
             times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
@@ -123,11 +114,19 @@ class HostTimeCause(PricedCause):
         )
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return what takes most of the time."""
+        """Return what takes most of the time, at the first line of the user's that any of it has."""
         blamed = profile.of(culprits)
-        if ns.any():
-            return _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
-        return fix.longest_call(profile, calls), "", 0
+        if not ns.any():
+            return fix.longest_call(profile, calls), "", 0
+        ns_of = np.bincount(blamed.code[selected], ns)
+        largest = [blamed.culprits[code] for code in np.argsort(-ns_of) if ns_of[code] > 0]
+        names = {culprit.name for culprit in largest}
+        without_directions = {operators.without_direction(name) for name in names}
+        name = largest[0].name
+        if len(without_directions) == 1 < len(names):
+            name = f"{without_directions.pop()}_forward and _backward"
+        located = next((culprit for culprit in largest if culprit.file), largest[0])
+        return name, located.file, located.line
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that happens in the calls of these segments, None where that stays."""
@@ -142,8 +141,7 @@ class Garbage(HostTimeCause):
     panel = "step_breakdown"
     words = Words(
         "Garbage is collected{place}",
-        "Collect seldom: gc.freeze() after start-up, gc.disable(), and gc.collect() every few hundred steps",
-        code="gc.freeze()\ngc.disable()",
+        "Collect seldom: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
     )
 
 
@@ -154,8 +152,7 @@ class DataLoading(HostTimeCause):
     panel = "step_breakdown"
     words = Words(
         "The loop waits for the next batch{place}",
-        "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
-        code="DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+        "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
     )
 
 
@@ -173,17 +170,8 @@ class Python(HostTimeCause):
         "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
     )
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Group by the user's line."""
-        by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, culprit in enumerate(culprits):
-            if _is_of_line(culprit):
-                by_line[culprit.file, culprit.line].append(index)
-        return {f"python:{file}:{line}": indices for (file, line), indices in sorted(by_line.items())}
-
-    def words_of(self, row: WhatIf) -> Words:
-        """Return the words for the library that takes most of a line's time."""
-        return _library_words(row) or self.words
+    def fix_of(self, culprit: Attribution) -> str | None:
+        return f"python:{culprit.file}:{culprit.line}" if _is_of_line(culprit) else None
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that libraries do there for the line: a step need not wait for that."""
@@ -200,16 +188,12 @@ class HostTimeByNameCause(HostTimeCause):
 
     usual_ns = thresholds.USUAL_CALL_NS
 
-    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
-        """Group by name; an operator and its backward have the same cause."""
-        by_name: dict[str, list[int]] = defaultdict(list)
-        for index, culprit in enumerate(culprits):
-            if culprit.cause != self.kind or _is_of_line(culprit) or is_backward_call(culprit.name):
-                continue
-            name = without_direction(culprit.name)
-            line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
-            by_name[f"{self.kind}:{name or 'nothing recorded'}{line}"].append(index)
-        return by_name
+    def fix_of(self, culprit: Attribution) -> str | None:
+        if culprit.cause != self.kind or _is_of_line(culprit) or python_frames.is_backward_call(culprit.name):
+            return None
+        name = operators.without_direction(culprit.name)  # an operator and its backward are one matter
+        line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
+        return f"{self.kind}:{name or 'nothing recorded'}{line}"
 
 
 class Library(HostTimeByNameCause):
@@ -222,13 +206,19 @@ class Library(HostTimeByNameCause):
         "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
     )
 
-    def words_of(self, row: WhatIf) -> Words:
-        """Return the words for what is known of the function."""
-        return _library_words(row) or self.words
-
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that happens in long calls that launch no kernel: the step does not need them."""
-        return _without_long_calls(profile, np.unique(profile.of(culprits).call[segments]))
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        rows = np.unique(profile.of(culprits).call[segments])
+        rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
+        computing = np.flatnonzero(profile.of(fix.launches_kernels))
+        for track, on_track in columns.by_track(trace, rows):
+            launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
+            window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
+            needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
+            rows = rows[~np.isin(rows, on_track[needed])]
+        times = fix.slice_times(profile, rows)
+        return fix.without_host_work(profile, times) if times else None
 
 
 class SlowOperator(HostTimeByNameCause):
@@ -267,25 +257,24 @@ class Guards(HostTimeCause):
     words = Words(
         "Guards are checked {often} {each}{place}",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
-        "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
-        code="torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
+        "`torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})`",
     )
 
-    def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Name the container whose elements many guards compare."""
-        elements = _elements_checked(context)
-        for row in self.large(context):
-            if elements is None:
-                yield self.advise(context, row)
-                continue
-            at = f", at {elements.line}" if elements.line else ""
-            yield self.advise(
-                context,
-                row,
-                title_end=f"; {elements.many:,} guards compare the elements of {elements.source}{at}",
-                next_step=f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}",
-                where=elements.line or "",
-            )
+    def advise(
+        self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
+    ) -> Finding:
+        """Name the list or dict whose elements a large part of all guards of the frames that ran compare."""
+        ran, data = context.regions_that_ran, context.profile.data
+        keys = {(one.epoch, one.compile_id) for one in context.rows(compilations) if one.compile_id in ran}
+        frames = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
+        checks = [guard for frame in frames for guard in frame.guards]
+        elements = compilation_details.most_guarded_container(checks)
+        if elements and elements.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)):
+            where = elements.line or ""
+            at = f", at {where}" if where else ""
+            title_end = f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
+            next_step = f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}"
+        return super().advise(context, row, title_end=title_end, next_step=next_step, where=where)
 
 
 class DriverAllocations(HostTimeCause):
@@ -299,13 +288,20 @@ class DriverAllocations(HostTimeCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return other words where memory was freed before."""
         return _FREED if is_free(row.name) else self.words
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return the calls that allocate or free."""
-        segments, lane = profile.of(host_segments), profile.of(launch_sequence)
-        return _allocations(profile, np.union1d(segments.row[selected], lane.row[calls]))
+        """Return the calls that allocate; with those that free where they are about as many.
+
+        Then memory is allocated because it was freed, and the line is theirs.
+        """
+        names, name = profile.trace.names, profile.trace.name
+        rows = np.union1d(profile.of(host_segments).row[selected], profile.of(launch_sequence).row[calls])
+        frees = columns.mask_of(names, is_free)[name[rows]]
+        freeing, allocating = rows[frees], rows[~frees]
+        groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
+        called = [names[np.bincount(name[group]).argmax()] for group in groups if len(group)]
+        return " and ".join(called), *most_called_at(profile, groups[0])
 
 
 class ModuleLoad(HostTimeCause):
@@ -355,7 +351,6 @@ class Synchronise(PricedCause):
             loops = _in_loops(profile, points)
             yield fix.Fix(
                 id=f"synchronise:{called}:{file}:{line}",
-                kind=self.kind,
                 subject=(called, file, line),
                 change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
                 times=int(points.sum()) / lane.steps,
@@ -371,13 +366,11 @@ class Copies(PricedCause):
     words = Words(
         "Copies to the GPU, from memory that is not pinned, block the host{place}",
         "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
-        "tensor.to(device, non_blocking=True)",
+        "`tensor.to(device, non_blocking=True)`",
         "with pinned memory",
-        code="tensor.to(device, non_blocking=True)",
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return the words for the direction of its copies."""
         return _TO_HOST if row.id == "copies:Device -> Pageable" else self.words
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -398,7 +391,6 @@ class Copies(PricedCause):
             name = trace.names[trace.name[queue.row[largest[0]]]]
             yield fix.Fix(
                 id=f"copies:{direction}",
-                kind=self.kind,
                 subject=(name, *location_of(profile, int(user[0]))),
                 change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
                 times=len(work) / lane.steps,
@@ -408,8 +400,8 @@ class Copies(PricedCause):
 def _operator_advice(profile: Profile, row: WhatIf) -> str:
     """Return what to do about the operator of a fix, "" where neither its launches nor its shapes show it."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    name = without_direction(row.name.removesuffix(" and _backward"))
-    calls = columns.host_slices(trace, lambda other: without_direction(other) == name)
+    name = operators.without_direction(row.name.removesuffix(" and _backward"))
+    calls = columns.host_slices(trace, lambda other: operators.without_direction(other) == name)
     calls = calls[(trace.ts[calls] >= lane.begin[0]) & (trace.ts[calls] < lane.begin[-1])]
     launches, is_called = lane.row[lane.launches].astype(np.int64), columns.mask_at(calls, len(trace))
     launching = np.unique(first_ancestor(trace.parent, launches, is_called))
@@ -426,28 +418,10 @@ def _operator_advice(profile: Profile, row: WhatIf) -> str:
     return _SAME_SHAPES if len({*map(frozenset, shapes.values())}) == 1 else _NEW_SHAPES
 
 
-def _elements_checked(context: SpanContext) -> Elements | None:
-    """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
-    data = context.profile.data
-    if data is None:
-        return None
-    keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
-    ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
-    checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
-    most = most_guarded_container(checks)
-    return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
-
-
 def _is_of_line(culprit: Attribution) -> bool:
     """Whether a line of the user's, or what it calls outside of torch, takes the time."""
-    of_torch = culprit.cause == "library" and is_torch_function(culprit.name)
+    of_torch = culprit.cause == "library" and python_frames.is_torch_function(culprit.name)
     return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
-
-
-def _library_words(row: WhatIf) -> Words | None:
-    """Return the words for what a library does in the function that a fix is about, None where that is unknown."""
-    work = library_work(row.name)
-    return work and Words(f"{work.library} {work.does}{{place}}", work.next_step)
 
 
 def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
@@ -457,7 +431,7 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
     if not len(calls):
         return calls
-    functions = columns.host_slices(trace, is_program_function, (PYTHON_FUNCTION,))
+    functions = columns.host_slices(trace, python_frames.is_program_function, (PYTHON_FUNCTION,))
     around = first_ancestor(trace.parent, functions, columns.mask_at(calls, len(trace)))
     return np.setdiff1d(calls, around)
 
@@ -482,13 +456,6 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
     )
 
 
-def _segments_by_culprit(profile: Profile) -> list[Int64s]:
-    """Return the host segments of each culprit."""
-    blamed = profile.of(culprits)
-    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
-    return np.split(columns.order_of(blamed.code), np.cumsum(counts)[:-1])
-
-
 def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
     """Return what each segment has beyond the usual of its slice, and how many slices have any."""
     row, ns = segments.row, segments.ns
@@ -496,43 +463,6 @@ def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
     total = np.bincount(slice_, ns)
     share = np.maximum(total - usual_ns, 0) / np.maximum(total, 1)
     return (ns * share[slice_]).astype(np.int64), int((total > usual_ns).sum())
-
-
-def _allocations(profile: Profile, calls: Int64s) -> fix.Subject:
-    """Return the calls (rows) that allocate; with those that free where they are about as many.
-
-    Then memory is allocated because it was freed, and the line is theirs.
-    """
-    names, name = profile.trace.names, profile.trace.name
-    frees = columns.mask_of(names, is_free)[name[calls]]
-    freeing, allocating = calls[frees], calls[~frees]
-    groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
-    called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
-    return " and ".join(called), *most_called_at(profile, groups[0])
-
-
-def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> fix.Subject:
-    """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
-    largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
-    located = next((culprit for culprit in largest if culprit.file), largest[0])
-    names = {culprit.name for culprit in largest}
-    pair = len({without_direction(name) for name in names}) == 1 < len(names)
-    name = f"{without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
-    return name, located.file, located.line
-
-
-def _without_long_calls(profile: Profile, rows: Int64s) -> fix.Change | None:
-    """Take out all that happens in long slices that launch no kernel, which the step does not need; None without."""
-    trace, lane = profile.trace, profile.of(launch_sequence)
-    rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
-    computing = np.flatnonzero(profile.of(fix.launches_kernels))
-    for track, on_track in columns.by_track(trace, rows):
-        launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
-        window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
-        needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
-        rows = rows[~np.isin(rows, on_track[needed])]
-    times = fix.slice_times(profile, rows)
-    return fix.without_host_work(profile, times) if times else None
 
 
 def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -17,21 +18,10 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
-    NOT_REPLAYED,
-    complaint,
-    cuda_graphs,
-    remedy,
-    requested_graphs,
-)
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import (
-    cudagraph_skip_reasons,
-    cudagraph_skips,
-    skip_reason,
-)
+from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.columns import ranges
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
@@ -43,15 +33,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
-from tb_torchcompile_plugin.torch_names.operators import (
-    ATEN,
-    is_backward,
-    is_cell,
-    is_forward_only,
-    landmark_of,
-)
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
@@ -73,9 +56,8 @@ _AGAINST_SKIPS = {
 }
 _OF_CHANGING_SIZES = Words(
     "Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
-    'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
+    'Pad or bucket the sizes first; then `torch.compile(model, mode="reduce-overhead", dynamic=False)`',
     "with CUDA graphs",
-    code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
 )
 
 
@@ -92,43 +74,40 @@ class LaunchBound(PricedCause):
     role = "generic"
     words = Words(
         "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
-        'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+        'Launch each as one: `torch.compile(model, mode="reduce-overhead")`',
         "with CUDA graphs",
-        code='torch.compile(model, mode="reduce-overhead")',
     )
 
     def words_of(self, row: WhatIf) -> Words:
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
-    def applies(self, context: SpanContext) -> bool:
-        data = context.profile.data
-        is_skipped = data is not None and data.of(skips_graphs)
-        return not (is_skipped or context.profile.of(requested_graphs))
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        large = self.large(context)
+        data = context.profile.data
+        is_skipped = data and (data.of(cudagraph_skips) or data.of(skipped_graphs))
+        is_asked_for = is_skipped or context.profile.of(cuda_graphs.requested_graphs)
+        large = [] if is_asked_for else self.large(context)
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
         for row in advised:
             advice = _cuda_graph_advice(context, self.filled(row).next_step)
             yield self.advise(context, row, next_step=advice)
         if large and not advised:
-            symbols = _symbols(context.profile.of(fix.changing_graphs))
+            symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (
                 f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
                 "would be recorded for each"
             )
             advice = self.filled(large[0]).next_step
-            yield self.finding(None, title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
+            yield self.finding(title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         """Yield every compiled graph launched as one; graphs whose sizes change are a fix of their own.
 
         For those one CUDA graph would be recorded for each size.
         """
-        if profile.of(requested_graphs) or profile.of(launch_calls).replay.any():
+        if profile.of(cuda_graphs.requested_graphs) or profile.of(launch_calls).replay.any():
             return
         for fix_id, is_changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
-            yield from _launched_as_one(profile, self.kind, fix_id, profile.of(fix.graph_times, is_changing))
+            yield from _launched_as_one(profile, fix_id, profile.of(fix.graph_times, is_changing))
 
 
 class GraphCapture(HostTimeCause):
@@ -150,31 +129,29 @@ class GraphCapture(HostTimeCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         yield from super().fixes(profile)
-        if profile.of(requested_graphs):
+        if profile.of(cuda_graphs.requested_graphs):
             is_used = profile.of(launch_calls).replay.any()
             times = profile.of(not_replayed) if is_used else profile.of(fix.graph_times)
-            yield from _launched_as_one(profile, self.kind, "cuda_graphs", times)
+            yield from _launched_as_one(profile, "cuda_graphs", times)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        by = context.best("graph_capture")
-        if not by or by.predicted.gain_percent < thresholds.gain_percent:
+        by, report = next(iter(self.large(context)), None), context.profile.of(cuda_graphs.cuda_graphs)
+        if by is None:
             return
-        report = context.profile.of(cuda_graphs)
         if not report.functions:  # recorded by the program itself
             yield self.advise(context, by)
-        functions = [row for row in report.functions if row.state in NOT_REPLAYED]
+        functions = [row for row in report.functions if row.state in cuda_graphs.NOT_REPLAYED]
         if not functions:
             return
         row = min(functions, key=lambda row: row.replayed_calls - row.calls)
-        advice, code = remedy(row, report.recordings)
+        advice, code = cuda_graphs.remedy(row, report.recordings)
         lines = [
             at_line(recording.file, recording.line)
             for recording in report.recordings
             if recording.compile_id == row.compile_id and recording.file
         ]
         yield self.finding(
-            context,
-            f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
+            f"{cuda_graphs.complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
             advice,
             {
                 "gain_us_per_step": by.predicted.gain_us,
@@ -197,41 +174,33 @@ class CudaGraphsSkipped(Cause):
     panel = "compilations"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        return self.skips(context.profile.data, context)
+        data = context.profile.data
+        return self.detect_in_data(data, context) if data else iter(())
 
-    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        return self.skips(data, None)
-
-    def skips(self, data: CompileData | None, context: SpanContext | None) -> Iterator[Finding]:
+    def detect_in_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
         """Yield each reason for which torch skipped CUDA graphs; with a span the first has a price."""
-        if data is None or not data.of(skips_graphs):
-            return
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
             advice = (text for word, text in _AGAINST_SKIPS.items() if word in reason.lower())
-            skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
-            lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
+            lines = (at_line(row.file, row.line) for row in data.of(skipped_graphs) if row.reason == reason)
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
-                context,
                 f"CUDA graphs are skipped{compilations}: {reason}",
                 next(advice, "Change what torch names"),
                 {"compilations": len(ids)} if ids else {},
                 severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
                 by=by if index == 0 else None,
-                where=[at_line(file, line) for file, line in lines],
+                where=list(dict.fromkeys(lines)),
             )
         unexplained = data.of(cudagraph_skips) or 0
         if unexplained and not reasons:
             yield self.finding(
-                context,
                 f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
-                "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+                "Run with `TORCH_LOGS=cudagraphs` to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": unexplained},
                 severity="warning",
-                code="TORCH_LOGS=cudagraphs",
                 by=by or (context.best("cuda_graphs") if context else None),
             )
 
@@ -242,12 +211,9 @@ class CudaGraphsUsed(Cause):
     id = "cuda_graphs_used"
     panel = "cuda_graphs"
 
-    def applies(self, context: SpanContext) -> bool:
-        return context.replays_graphs
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile, calls = context.profile, context.profile.of(launch_calls)
-        if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
+        if not profile.of(graph_runs).replayed.any() and profile.of(cuda_graphs.requested_graphs):
             return  # each was launched where it was recorded, and never again: another rule says why
         counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
@@ -255,7 +221,6 @@ class CudaGraphsUsed(Cause):
             return
         steps = context.step_count
         yield self.finding(
-            context,
             f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
             f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
             "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
@@ -276,22 +241,18 @@ class CudaGraphsOldDriver(Cause):
     needs_records = False
     limits = ("cuda_least", "driver_least")
 
-    def applies(self, context: SpanContext) -> bool:
-        return context.replays_graphs
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         header = context.profile.trace.metadata
         driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
-        if not _is_old(driver) and not _is_old(runtime):
+        replays = int(context.profile.of(launch_calls).replay.sum())
+        if not replays or not (_is_old(driver) or _is_old(runtime)):
             return
         yield self.finding(
-            context,
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
-            "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
-            {"replays": int(context.profile.of(launch_calls).replay.sum())},
+            "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",
+            {"replays": replays},
             severity="critical",
-            code="torch.profiler._utils._init_for_cuda_graphs()",
         )
 
 
@@ -305,32 +266,25 @@ class RecurrentCells(PricedCause):
     panel = "operators"
     words = Words(
         "A recurrent network is called cell by cell, {often} {each}{place}",
-        "Where no input is made of the output before it, give it the whole sequence at once: torch.nn.LSTM, GRU or RNN "
-        "in place of a loop over cells, and what reads each state behind it on all of them",
+        "Where no input is made of the output before it, give it the whole sequence at once: `torch.nn.LSTM`, GRU or "
+        "RNN in place of a loop over cells, and what reads each state behind it on all of them",
         "with the whole sequence at once",
-        code="torch.nn.LSTM",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not any(map(is_cell, profile.trace.names)):
-            return
         trace, lane = profile.trace, profile.of(launch_sequence)
-        cells = columns.host_slices(trace, is_cell)
+        cells = columns.host_slices(trace, operators.is_cell)
         loops = [loop for _, rows in columns.by_track(trace, cells) for loop in _loops_of(profile, rows)]
         if not loops:
             return
         first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
         times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-        inside, begins = fix.points_inside(profile, times)
-        gone = fix.without_host_time(fix.time_inside(profile, times))
         change, conservative = (
-            fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
-            for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
+            fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS)
         )
-        is_aten = columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
+        is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
         yield fix.Fix(
-            kind=self.kind,
             subject=("", *most_called_at(profile, forward)),
             change=change,
             # The model holds only the first of very many steps.
@@ -360,29 +314,25 @@ class RepeatedOperators(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         """Yield the loops that launch most operators; an iteration of each stays, and the last one of them."""
-        operators, part = profile.of(_batchable_operators)
+        calls, part = profile.of(_batchable_operators)
         trace, lane = profile.trace, profile.of(launch_sequence)
-        loops = repetition(trace.name[operators], part) if len(operators) else None
+        loops = repetition(trace.name[calls], part) if len(calls) else None
         if loops is None:
             return
-        begin = operators[loops.second]
-        times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[operators[loops.last]])
-        inside = operators[ranges(loops.first, loops.last - loops.first)[1]]
+        begin = calls[loops.second]
+        times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[calls[loops.last]])
+        inside = calls[columns.ranges(loops.first, loops.last - loops.first)[1]]
+        iteration = trace.name[calls[loops.first[0] : loops.second[0]]]
+        names = list(dict.fromkeys(trace.names[name] for name in iteration.tolist()))
         yield fix.Fix(
-            kind=self.kind,
             subject=(
-                _named(trace, operators[loops.first[0] : loops.second[0]]),
+                f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})",
                 *most_called_at(profile, inside),
             ),
             change=fix.without_host_work(profile, times),
             conservative=fix.in_sequence(),
             times=int(loops.iterations.sum()) / lane.steps,
         )
-
-
-def skips_graphs(data: CompileData) -> bool:
-    """Whether torch skipped CUDA graphs that it was asked for."""
-    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
@@ -398,8 +348,9 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         names = list(changing)
         named = ", ".join(names[: thresholds.MAX_NAMES])
         more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
+        symbols = sorted({*chain(*changing.values())})
         advice += (
-            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
+            f". The sizes of {named}{more} change ({', '.join(symbols)}), so set "
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
             f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
         )
@@ -411,30 +362,20 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     return advice
 
 
-def _symbols(changing: dict[str, list[str]]) -> list[str]:
-    return sorted({symbol for symbols in changing.values() for symbol in symbols})
-
-
-def _launched_as_one(profile: Profile, kind: str, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
+def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
     """Yield the graphs of these times launched as one each; what the host does outside of them stays."""
     lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
     inside, first = fix.points_inside(profile, times)
     if not inside.any():
         return
-    gone = fix.without_host_time(fix.time_inside(profile, times))
     busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
+    at_once = fix.in_sequence(fix.without_waiting(busy & lane.synchronises), fix.with_call_time(busy, 0))
     change, conservative, optimistic = (
-        fix.in_sequence(
-            gone,
-            fix.without_waiting(busy & lane.synchronises),
-            fix.with_call_time(busy, 0),
-            fix.with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
-        )
+        fix.in_sequence(at_once, fix.as_one_call(profile, times, replay_ns))
         for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
     )
     yield fix.Fix(
         id=fix_id,
-        kind=kind,
         change=change,
         times=int(first.sum()) / lane.steps,
         conservative=conservative,
@@ -445,7 +386,7 @@ def _launched_as_one(profile: Profile, kind: str, fix_id: str, times: fix.Times)
 def not_replayed(profile: Profile) -> fix.Times:
     """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    asked = set(profile.of(requested_graphs))
+    asked = set(profile.of(cuda_graphs.requested_graphs))
     owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
     selected = [
         code >= 0 and (names[code], "backward" if backward else "forward") in asked
@@ -500,22 +441,16 @@ def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
     trace, lane = profile.trace, profile.of(launch_sequence)
     points = np.flatnonzero(lane.launches & (lane.row >= 0))
     rows = lane.row[points].astype(np.int64)
-    operators = fix.outermost_operator(trace, rows)
-    selected = (
-        (operators >= 0) & profile.of(outside)[points] & (fix.enclosing(trace, rows, _is_of_layers) < 0)
-    )
+    calls = fix.outermost_operator(trace, rows)
+    selected = (calls >= 0) & profile.of(outside)[points] & (fix.enclosing(trace, rows, _is_of_layers) < 0)
     part = np.cumsum(~selected) + np.searchsorted(lane.marks, points, side="right")
-    operators, first = np.unique(operators[selected], return_index=True)
-    return operators, part[selected][first]
+    calls, first = np.unique(calls[selected], return_index=True)
+    return calls, part[selected][first]
 
 
 def _is_of_layers(name: str) -> bool:
     """Whether it computes a layer with parameters or gradients, or sets these to zero."""
-    is_layer = landmark_of(name) is not None or is_forward_only(name) or is_cell(name)
-    return is_layer or is_backward(name) or is_zero_grad(name)
-
-
-def _named(trace: Trace, iteration: Int64s) -> str:
-    """Return the operators of an iteration: "9 operators (aten::index, aten::flip)"."""
-    names: list[str] = list(dict.fromkeys(trace.names[code] for code in trace.name[iteration].tolist()))
-    return f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})"
+    is_layer = (
+        operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
+    )
+    return is_layer or operators.is_backward(name) or is_zero_grad(name)

@@ -31,12 +31,10 @@ class NamesDisabled(Cause):
         if share < thresholds.unnamed_percent:
             return
         yield self.finding(
-            context,
             f"Kernels without names of their own take {percent(share)} of the GPU time",
-            "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
+            "Let inductor name its kernels: `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1` (the default since torch 2.6)",
             {"launches": len(rows), "gpu_share_percent": share},
             severity="warning",
-            code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
         )
 
 
@@ -53,13 +51,11 @@ class UnnamedCpuKernels(Cause):
         if share < thresholds.unexplained_percent or not context.profile.of(unnamed_cpu_kernels):
             return
         yield self.finding(
-            context,
             f"Compiled code takes {percent(share)} of a step, and its kernels are not named",
-            "Set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling, and record again: each generated "
+            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again: each generated "
             "kernel is then an event",
             {"share_percent": share},
             severity="info",
-            code="TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",
         )
 
 
@@ -77,7 +73,6 @@ class EmptyProfile(Cause):
             return
         if not len(trace):
             yield self.finding(
-                context,
                 "The trace holds 0 events: the profiler was not active",
                 "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
                 {"events": 0},
@@ -87,21 +82,17 @@ class EmptyProfile(Cause):
             return
         elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
             yield self.finding(
-                context,
                 "The trace holds 0 GPU events, though there is a GPU",
-                "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
+                "Record them: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`; and run something on it",
                 {"gpu_events": 0, "events": trace.events},
                 severity="warning",
-                code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )
         elif 0 < context.steps < thresholds.steps_least:
             yield self.finding(
-                context,
                 f"Only {plural(context.steps, 'step')} was profiled: whether it is typical is unknown",
-                "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
+                "Profile a few steps: `schedule(wait=1, warmup=3, active=3)`",
                 {"steps": context.steps},
                 severity="info",
-                code="schedule(wait=1, warmup=3, active=3)",
             )
 
 
@@ -124,7 +115,6 @@ class NoTrace(Cause):
             if not steps:
                 why, advice, code = "its step() was not called", _CALL_STEP, "prof.step()"
             yield self.finding(
-                None,
                 f"There is no trace, as the profiler's schedule never began to record: {why}",
                 advice,
                 {"profiler_steps": steps},
@@ -141,4 +131,4 @@ class NoTrace(Cause):
                 why = "and no call of a profiler's step() was recorded"
                 advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
             title = f"The compile summary has no trace, {why}"
-            yield self.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
+            yield self.finding(title, advice, {"profiled_steps": steps}, severity="info")

@@ -28,9 +28,8 @@ _FAMILIES = eager, training, launches, host, gpu, communication, recording, comp
 
 def _causes_in(family: ModuleType) -> list[Cause]:
     """Return the causes of a file in the order of their classes; a class without an id is only a base of others."""
-    classes = (
-        value for value in vars(family).values() if isinstance(value, type) and issubclass(value, Cause)
-    )
+    types = (value for value in vars(family).values() if isinstance(value, type))
+    classes = (value for value in types if issubclass(value, Cause))
     return [cause() for cause in classes if cause.__module__ == family.__name__ and "id" in vars(cause)]
 
 
@@ -47,10 +46,12 @@ def fixes(profile: Profile) -> list[Fix]:
     if len(profile.of(launch_sequence)) < 2:
         return []
     counts, rows = Counter[str](), []
-    for fix in (fix for cause in PRICED.values() for fix in cause.fixes(profile)):
-        name = " ".join((fix.id or fix.kind).split())
-        counts[name] += 1
-        rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
+    for kind, cause in PRICED.items():
+        for fix in cause.fixes(profile):
+            name = " ".join((fix.id or kind).split())
+            counts[name] += 1
+            number = f"#{counts[name]}" if counts[name] > 1 else ""
+            rows.append(replace(fix, kind=kind, id=f"{name}{number}"))
     return rows
 
 

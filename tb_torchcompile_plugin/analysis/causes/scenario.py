@@ -1,11 +1,12 @@
 """How long is the step, what could be fixed in it, and how long is it with some of that fixed?"""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
+from tb_torchcompile_plugin.analysis.causes.cause import split_code
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,
@@ -19,6 +20,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel, Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
+    TimeUnit,
     how_steps_were_found,
     modeled_steps,
     step_picture,
@@ -30,7 +32,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepTime, step_time
 
 MAX_ROWS = 20  # fixes that are listed without being picked
-Variant = Literal["change", "conservative", "optimistic"]  # which change of a fix
 
 
 class FixRow(WhatIf, frozen=True):
@@ -88,8 +89,9 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
     kept, needless, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
     combined = None
     if kept:
-        bounds = (_after_all(profile, kept, "conservative"), _after_all(profile, kept, "optimistic"))
-        combined = prediction(profile.of(step_cost).step, ns, *bounds)
+        least = _after_all(profile, [fix.conservative or fix.change for fix in kept])
+        most = _after_all(profile, [fix.optimistic or fix.change for fix in kept])
+        combined = prediction(profile.of(step_cost).step, ns, least, most)
     of = profile.of(time_unit)
     return Scenario(
         headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
@@ -101,21 +103,24 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
         if kept and now
         else None,
         combined=combined,
-        fixes=[
-            FixRow(
-                **msgspec.structs.asdict(row),
-                sentence=words.title,
-                next_step=words.next_step,
-                code=words.code,
-                panel=PRICED[row.kind].panel,
-                note="With the other chosen fixes it gains nothing more." if row.id in needless else "",
-            )
-            for row, words in zip(shown, [words_of(row, of) for row in shown])
-        ],
+        fixes=[_in_words(row, of, is_needless=row.id in needless) for row in shown],
         left_out=len(rows) - len(shown),
         picked=chosen_ids,
         needless=needless,
         unknown=[fix_id for fix_id in ids if fix_id not in offered_ids],
+    )
+
+
+def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
+    words = words_of(row, unit)
+    next_step, code = split_code(words.next_step)
+    return FixRow(
+        **msgspec.structs.asdict(row),
+        sentence=words.title,
+        next_step=next_step,
+        code=code,
+        panel=PRICED[row.kind].panel,
+        note="With the other chosen fixes it gains nothing more." if is_needless else "",
     )
 
 
@@ -130,8 +135,8 @@ def predicted_fixes(profile: Profile) -> list[WhatIf]:
 
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
     """Return what the first of these fixes takes off a mean step if the second is made already."""
-    by_id = {row.id: row for row in profile.of(fixes)}
-    return _after_all(profile, [by_id[other]]) - _after_all(profile, [by_id[fix], by_id[other]])
+    changes = {row.id: row.change for row in profile.of(fixes)}
+    return _after_all(profile, [changes[other]]) - _after_all(profile, [changes[fix], changes[other]])
 
 
 def picture_now(profile: Profile) -> Picture:
@@ -145,9 +150,8 @@ def _changed(profile: Profile, chosen: Sequence[Fix] = ()) -> Model:
     return without_overhead(profile, changed, profile.of(step_cost).overhead)
 
 
-def _after_all(profile: Profile, chosen: Sequence[Fix], variant: Variant = "change") -> float:
-    """Return the step with these fixes (ns)."""
-    changes = [getattr(fix, variant) or fix.change for fix in chosen]
+def _after_all(profile: Profile, changes: Sequence[Change]) -> float:
+    """Return the step with these changes (ns)."""
     return after_ns(profile, lambda model: apply_all(model, changes))
 
 
@@ -161,7 +165,7 @@ def _picked(
     for row in offer.rows:
         if row.id not in ids:
             continue
-        after = _after_all(profile, [*kept, by_id[row.id]])
+        after = _after_all(profile, [fix.change for fix in (*kept, by_id[row.id])])
         if after < ns:
             kept, ns = [*kept, by_id[row.id]], after
         else:

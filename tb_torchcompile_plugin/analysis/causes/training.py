@@ -1,14 +1,12 @@
 """What could a step of training do without, in autograd and in the optimizer?
 
 Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many
-launches, and rows of an embedding that no step looked up.
+launches.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +17,11 @@ from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
 from tb_torchcompile_plugin.analysis.causes.host import excess
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
-from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
-    DenseEmbedding,
-    accumulated_gradients,
-    dense_embeddings,
-)
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at
+from tb_torchcompile_plugin.profile.columns import called_by, host_slices, mask_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -51,12 +43,6 @@ _FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see doc
 _MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
 # AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
 _FUSED_PASSES = 1 / 3
-# SparseAdam reads and writes each number of a row this often, not counting the sorting and adding that a dense gradient
-# needs as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
-_SPARSE_PASSES = 40
-# Host time for each embedding, an estimate: 220 µs of Python and dispatch (see docs/what_if.md), the rest launches.
-_SPARSE_NS = 400_000
-_ALL = 0.999  # of what one launch does
 
 
 class AnomalyMode(PricedCause):
@@ -72,8 +58,7 @@ class AnomalyMode(PricedCause):
     varies = True
     words = Words(
         "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
-        "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
-        code="torch.autograd.set_detect_anomaly(False)",
+        "Switch it off where no error is looked for: `torch.autograd.set_detect_anomaly(False)`",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -88,7 +73,6 @@ class AnomalyMode(PricedCause):
         seen = fix.without_work(profile, fix.slice_times(profile, np.union1d(checks, stacks)))
         likely, most = (fix.in_sequence(seen, fix.without_host_time(ns)) for ns in _around_forwards(profile))
         yield fix.Fix(
-            kind=self.kind,
             subject=(operators.NAN_CHECKS[0], "", 0),
             change=seen if len(stacks) else likely,
             times=compares / steps,
@@ -104,8 +88,7 @@ class RepeatedBackward(PricedCause):
     panel = "compiled_regions"
     words = Words(
         "Autograd goes back through the same compiled graph {often} more than it ran forward",
-        "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
-        code="sum(losses).backward()",
+        "Add the losses up and call backward once: `sum(losses).backward()`, without retain_graph",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -124,7 +107,7 @@ class RepeatedBackward(PricedCause):
         if repeated:
             needless = fix.slice_times(profile, np.array(sorted(repeated), np.int64))
             number = len(repeated) / profile.of(launch_sequence).steps
-            yield fix.Fix(self.kind, number, fix.without_work(profile, needless))
+            yield fix.Fix(number, fix.without_work(profile, needless))
 
 
 class RecomputedForward(PricedCause):
@@ -140,28 +123,26 @@ class RecomputedForward(PricedCause):
     limits = ("memory_percent",)
     words = Words(
         "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
-        "Keep it where memory allows: no checkpoint around the layers (model.gradient_checkpointing_disable() in "
+        "Keep it where memory allows: no checkpoint around the layers (`model.gradient_checkpointing_disable()` in "
         "transformers), or around a few of them only",
         "where memory allows, without them",
-        code="model.gradient_checkpointing_disable()",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Do not advise it where a step needs its checkpoints: they save memory."""
         devices = context.profile.of(held_memory)
         fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
-        is_full = fullest is not None and (fullest.share_percent or 0) >= thresholds.memory_percent
         for row in self.large(context):
             words = self.filled(row, context.time_unit)
-            if fullest and is_full:
+            if fullest is None:
+                yield self.advise(context, row)
+            elif (fullest.share_percent or 0) < thresholds.memory_percent:
+                yield self.advise(context, row, next_step=f"{words.next_step}. {fullest.sentence()}")
+            else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}: {predicted}, but {fullest.sentence()}"
                 evidence: Evidence = {"times_per_step": row.times}
-                yield self.finding(None, title, words.next_step, evidence, severity="info", advised=False)
-            else:
-                yield self.advise(
-                    context, row, next_step=f"{words.next_step}. {fullest.sentence()}" if fullest else ""
-                )
+                yield self.finding(title, words.next_step, evidence, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), profile.of(recomputed), profile.data
@@ -177,7 +158,6 @@ class RecomputedForward(PricedCause):
         lines = (data.of(checkpoint_lines, part.compile_id) for part in compiled) if data else ()
         frame = next(chain.from_iterable(lines), None)
         yield fix.Fix(
-            self.kind,
             int(first.sum()) / profile.of(launch_sequence).steps,
             *(fix.without_work(profile, when) for when in times),
             subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
@@ -197,9 +177,8 @@ class ZeroedGradients(PricedCause):
     blocking_percent = 10.0  # chosen by eye, as below
     words = Words(
         "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
-        "Give them back: optimizer.zero_grad(set_to_none=True), which is the default. Gradients that stay keep CUDA "
+        "Give them back: `optimizer.zero_grad(set_to_none=True)`, which is the default. Gradients that stay keep CUDA "
         "graphs from being used, too: torch refuses to write over what an earlier run gave",
-        code="optimizer.zero_grad(set_to_none=True)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -213,7 +192,6 @@ class ZeroedGradients(PricedCause):
         zeroed = fix.without_work(profile, zeroing)
         added = fix.without_work(profile, fix.slice_times(profile, additions))
         yield fix.Fix(
-            kind=self.kind,
             subject=("zero_grad", "", 0),
             # All micro-batches but the first have to add to the gradients.
             change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
@@ -263,7 +241,6 @@ class Batch(PricedCause):
             for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
         )
         yield fix.Fix(
-            self.kind,
             count,
             *(fix.in_sequence(gone, fix.with_durations(work, ns)) for ns in longer),
             subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
@@ -279,10 +256,9 @@ class ReducedOnce(PricedCause):
     blocking_percent = 10.0
     words = Words(
         "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
-        "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
+        "Reduce them in the last one: `with ddp.no_sync():` for all micro-batches before, or "
         "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
         "reduced once",
-        code="with ddp.no_sync():",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -304,7 +280,7 @@ class ReducedOnce(PricedCause):
                 fix.with_call_time(fix.points_inside(profile, times)[0] & early, 0),
                 fix.with_durations(work, 0),
             )
-            yield fix.Fix(self.kind, len(steps[0]) - 1, change, subject=(name, "", 0))
+            yield fix.Fix(len(steps[0]) - 1, change, subject=(name, "", 0))
 
 
 class FusedOptimizer(PricedCause):
@@ -314,9 +290,8 @@ class FusedOptimizer(PricedCause):
     panel = "operators"
     words = Words(
         "The optimizer launches {times} kernel{s} {each}",
-        "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+        "Let it launch a few: `torch.optim.AdamW(..., fused=True)`, or torch.compile(optimizer.step)",
         "fused,",
-        code="torch.optim.AdamW(..., fused=True)",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -329,60 +304,15 @@ class FusedOptimizer(PricedCause):
         if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
             return
         # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
-        gone = fix.without_host_time(fix.time_inside(profile, profile.of(optimizer_times)))
+        once = fix.as_one_call(profile, profile.of(optimizer_times), _FUSED_NS)
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
         changes = (
-            fix.in_sequence(
-                gone,
-                fix.with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-                fix.fused(work, (data_ns * passes).astype(np.int64)),
-            )
+            fix.in_sequence(once, fix.fused(work, (data_ns * passes).astype(np.int64)))
             for passes in (_FUSED_PASSES, 1.0)
         )
         name = trace.names[trace.name[optimizer_steps(trace)[0]]]
-        yield fix.Fix(self.kind, launches / lane.steps, *changes, subject=(name, "", 0))
-
-
-class DenseEmbeddingGradient(PricedCause):
-    """The gradient of an embedding is dense, though at most a tenth of its rows is looked up at a time.
-
-    Needs [recorded shapes](#dense-gradients-of-embeddings).
-    """
-
-    id = "dense_embedding"
-    panel = "operators"
-    words = Words(
-        "The gradient{s} of {embeddings} {are} dense, though a step looks up at most {name}, so that filling and the "
-        "optimizer go over all of them",
-        "Let the gradient be sparse, torch.nn.Embedding(..., sparse=True), and give the weight an optimizer of its own "
-        "that takes that: torch.optim.SparseAdam(embedding.parameters()), Adagrad, or SGD without momentum. SparseAdam "
-        "updates only the rows that were looked up: momentum moves no others, and there is no weight decay. "
-        "clip_grad_norm_ takes no sparse gradients",
-        "with sparse gradients",
-        code="torch.nn.Embedding(..., sparse=True)\ntorch.optim.SparseAdam(embedding.parameters())",
-    )
-
-    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        dur, steps, rows = profile.of(gpu_queue).dur, profile.of(launch_sequence).steps, []
-        for embedding in profile.of(dense_embeddings):
-            updates = _optimizer_shares(profile, embedding)
-            row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
-            sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * steps
-            dense_ns = float((dur * updates).sum())
-            # Below a half it is faster even where it takes twice as long as assumed.
-            if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
-                rows.append(_DenseUpdate(embedding, updates, sparse_ns / dense_ns))
-        if not rows:
-            return
-        looked_up = sum(row.of.looked_up for row in rows)
-        total = sum(row.of.tables * row.of.shape[0] for row in rows)
-        yield fix.Fix(
-            self.kind,
-            sum(row.of.tables for row in rows),
-            *(_sparse(profile, rows, slower) for slower in (1.0, 2.0, 0.5)),
-            subject=(f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)", "", 0),
-        )
+        yield fix.Fix(launches / lane.steps, *changes, subject=(name, "", 0))
 
 
 def micro_batches(profile: Profile) -> list[Int64s]:
@@ -453,61 +383,3 @@ def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
     ns = np.zeros(len(pieces.row), np.int64)
     ns[likely], _ = excess(pieces.take(likely), thresholds.USUAL_CALL_NS)
     return ns, np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
-
-
-class _DenseUpdate(NamedTuple):
-    """Work that goes over whole embeddings of one shape."""
-
-    of: DenseEmbedding
-    updates: Floats  # of each work of the queue, the share of its time in which an optimizer updates them
-    sparse: float  # time of updating only the rows that were looked up, as a share of the time of `updates`
-
-
-def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
-    """Return the share of an optimizer's work for these embeddings, by the numbers of its operators' tensors.
-
-    Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
-    """
-    trace, launched = profile.trace, profile.of(launching_operators)
-    inside, _ = fix.points_inside(profile, profile.of(optimizer_times))
-    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
-    rows, shares = np.unique(launched[work]), np.zeros(len(launched))
-    tensors = tensor_shapes(profile, rows[rows >= 0])
-    for row, shapes in tensors.items():
-        numbers = shapes.count(list(embedding.shape)) * embedding.numbers
-        if numbers:
-            shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
-    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
-        gradients = profile.of(accumulated_gradients)
-        of_all = gradients.count(list(embedding.shape)) / max(sum(map(math.prod, gradients)), 1)
-        unknown = [row for row, shapes in tensors.items() if not shapes]
-        lists = [row for row in unknown if operators.is_foreach(trace.names[trace.name[row]])]
-        shares[np.isin(launched, lists)] = embedding.numbers * of_all * embedding.share
-    return shares
-
-
-def _sparse(profile: Profile, rows: list[_DenseUpdate], slower: float) -> fix.Change:
-    """Make the updates sparse: `slower` times as long as assumed, on the GPU and on the host."""
-    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
-    left = np.ones(len(queue))
-    for row in rows:
-        left -= row.updates * (1 - row.sparse * slower)
-        left[row.of.fills] = 0
-    updates = np.sum([row.updates for row in rows], axis=0)
-    work = np.flatnonzero(updates)
-    points = np.unique(queue.point[work])
-    _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
-    first = mask_at(points[indices], len(lane))  # of each step
-    # Launches of updates of nothing else are gone, and their operators.
-    alone = mask_at(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
-    calls = np.unique(profile.of(launching_operators)[work[alone[queue.point[work]]]])
-    on_host = int(slower * _SPARSE_NS * sum(row.of.tables for row in rows))
-    changes = [
-        fix.with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
-        fix.without_host_time(fix.time_inside(profile, fix.slice_times(profile, calls))),
-        fix.with_call_time(first | alone, np.where(first, on_host, 0)),
-    ]
-    if slower >= 1:  # at best the host does not wait until the GPU has counted the rows that were looked up
-        before = mask_at(np.maximum(points[indices] - 1, 0), len(lane))
-        changes.append(fix.waiting_for(before, np.unique(queue.stream[work])))
-    return fix.in_sequence(*changes)

@@ -30,10 +30,8 @@ class LargeSite(Cause):
 
     id = "large_site"
     panel = "step_breakdown"
+    needs_all = True
     limits = ("site_percent",)
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         sites = [
@@ -42,19 +40,15 @@ class LargeSite(Cause):
         for site in sites[:_MAX_SITES]:
             kind = site.kinds[0]
             # A step needs its kernels, on the CPU an operator, too, but not that the host is late with kernels.
-            is_operator = (
-                kind == "eager_operators" and not site.file and context.profile.of(utilization) is None
-            )
+            on_cpu, rows = context.profile.of(utilization) is None, context.profile.of(ledger).rows
+            is_operator = kind == "eager_operators" and not site.file and on_cpu
             is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
-            named = [
-                name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
-            ]
+            named = [name for row in rows if row.site == site.site for name in row.names]
             inside = next((name for name in named if short_kernel(name) not in site.site), "")
             is_position = site.site.startswith(("after ", "before "))
             title = f"Time {site.site}" if is_position else site.site
             what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
             yield self.finding(
-                context,
                 f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
                 f"{'the step' if context.steps else 'the span'}: {what}"
                 f"{f', such as {short_kernel(inside)}' if inside else ''}",
@@ -96,7 +90,7 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
     if _is_dense_update(context, site):
         return (
             "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
-            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients. record_shapes=True shows it"
+            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients, such as SparseAdam"
         )
     if kind == "kernel_launches":
         return (

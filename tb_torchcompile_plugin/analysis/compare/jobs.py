@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
-from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
+from tb_torchcompile_plugin.analysis.ranks.why_late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program
 from tb_torchcompile_plugin.analysis.statistics import (
     StepTimeDifference,
@@ -175,7 +175,7 @@ def job_step_ns(job: Job) -> list[int]:
     """Return the length of each step of the job: that on its slowest rank."""
     longest: dict[str, int] = {}
     for lengths in job.of(job_lengths):
-        for name, ns in zip(lengths.step, lengths.ns.tolist()):
+        for name, ns in lengths.items():
             longest[name] = max(longest.get(name, 0), ns)
     return list(longest.values())
 

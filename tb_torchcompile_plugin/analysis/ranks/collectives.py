@@ -1,4 +1,4 @@
-"""Which collectives ran on the GPUs of a rank, how fast were they, and what does overlapping them cost?
+"""Which collectives ran on the GPUs of a rank, and how fast were they?
 
 A collective that waits for a slower rank runs all that time. Where the other ranks are known, waiting is separated from
 transferring. Of one rank alone it is not, and bytes over the fastest call's time are a lower bound of the bandwidth.
@@ -9,25 +9,20 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
+from tb_torchcompile_plugin.job.digest.rank_calls import collective_labels
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
-from tb_torchcompile_plugin.job.job import OneRank, TracedJob
-from tb_torchcompile_plugin.job.overlap import overlap
-from tb_torchcompile_plugin.job.steps import job_step_us, marked_steps
+from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.collectives import collective
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 Bandwidth = Literal["exact", "at_least"]
-_CONSIDERABLE_PERCENT = 2.0  # of a step; less is not worth a sentence (chosen by eye on the recordings)
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -55,20 +50,6 @@ class Collectives(msgspec.Struct, frozen=True):
     rows: list[Collective]  # most time first
 
 
-class OverlapRow(msgspec.Struct, frozen=True):
-    """How one kernel of all ranks runs while a collective runs, compared with alone."""
-
-    name: str
-    compile_id: str | None
-    grid: str | None
-    beside: int  # launches that overlap a collective
-    known: int  # of these, launches whose time alone is known
-    alone_us: float | None  # median of the known ones
-    beside_us: float  # median of the known ones, or of all where none is known
-    wait_percent: float  # of the overlapped time, in which the collective waited for another rank
-    loss_us: float | None  # per step of a rank, compared with alone
-
-
 def collectives(profile: Profile) -> Collectives:
     """Return the collectives of a rank on its own, most time first."""
     none = np.zeros(0, np.int64)
@@ -91,11 +72,8 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     position = columns.indices_in(matched, index)
     transfer, unknown = columns.values_at(transfer, position), columns.values_at(unknown, position)
-    # The innermost label of a collective around the launch, -1 without one.
-    is_label = columns.mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = first_ancestor(trace.parent, trace.launch_of()[index], is_label)
-    name = np.where(label >= 0, trace.name[label], trace.name[index])
-    keys, group = columns.distinct(trace.device[index], name, _sizes(trace, label))
+    label = collective_labels(trace, index)
+    keys, group = columns.distinct(trace.device[index], trace.name[label], _sizes(trace, label))
     rows = []
     for number, (device, code, size) in enumerate(keys.T.tolist()):
         members = np.flatnonzero(group == number)
@@ -137,49 +115,4 @@ def _row(device: int, name: str, size: int, times: Int64s, transfer: Int64s, unk
         unknown_us=us(unknown_ns) if any_matched else None,
         gb_s=rate,
         gb_s_is=None if rate is None else exactness,
-    )
-
-
-def overlap_rows(job: TracedJob) -> list[OverlapRow]:
-    """Return the kernels that overlap collectives, most loss first, those of unknown loss last."""
-    ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
-    rows = []
-    for launches in columns.groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
-        kernel = ran.kernels[int(ran.kernel[launches[0]])]
-        timed = launches[ran.alone[launches] >= 0]
-        row = OverlapRow(
-            name=kernel.name,
-            compile_id=kernel.compile_id,
-            grid=kernel.grid,
-            beside=len(launches),
-            known=len(timed),
-            alone_us=float(np.median(ran.alone[timed])) / 1000 if len(timed) else None,
-            beside_us=float(np.median(ran.dur[timed if len(timed) else launches])) / 1000,
-            wait_percent=100 * float(ran.waited[launches].sum() / ran.covered[launches].sum()),
-            loss_us=float((ran.dur[timed] - ran.alone[timed]).sum()) / 1000 / steps if len(timed) else None,
-        )
-        rows.append(row)
-    return sorted(rows, key=lambda row: (row.loss_us is None, -(row.loss_us or 0.0)))
-
-
-def overlap_us(job: TracedJob) -> float | None:
-    """Return what kernels that overlap collectives take longer in an average step of a rank, as far as known."""
-    losses = [row.loss_us for row in job.of(overlap_rows) if row.loss_us is not None]
-    return sum(losses) if losses else None
-
-
-def overlap_headline(job: TracedJob) -> str | None:
-    """Return a sentence about the loss, where it is considerable."""
-    loss, step_us = job.of(overlap_us), job.of(job_step_us)
-    if loss is None or not step_us:
-        return None
-    share = 100 * loss / step_us
-    if share < _CONSIDERABLE_PERCENT:
-        return None
-    most = job.of(overlap_rows)[0]
-    assert most.alone_us is not None
-    return (
-        f"Kernels that overlap a collective take {duration(loss)} per step longer than alone, {percent(share)} of the "
-        "step: "
-        f"{most.name[:MAX_NAME_CHARS]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
     )

@@ -4,13 +4,13 @@ All ranks are replayed together without what the late ranks did beyond their pee
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code, step_after
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
 from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
@@ -18,11 +18,10 @@ from tb_torchcompile_plugin.analysis.causes.registry import PRICED, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.ranks import late as why_late
-from tb_torchcompile_plugin.analysis.ranks import outliers
-from tb_torchcompile_plugin.analysis.ranks.job_rows import OutlierKind, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_worth_reporting
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted
+from tb_torchcompile_plugin.analysis.ranks import outliers, why_late
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
@@ -55,21 +54,20 @@ class JobCause(Cause):
     def with_gain(
         self,
         job: Job,
-        words: Words,
+        title: str,
+        next_step: str,
         predicted: Predicted,
-        evidence: Evidence,
+        evidence: Mapping[str, float],
         where: list[str],
         row: str | None,
     ) -> Finding:
         """Return a finding whose fix is predicted."""
-        gain, share = predicted.gain_us, predicted.gain_percent
+        gains: Evidence = {"gain_us_per_step": predicted.gain_us, "share_percent": predicted.gain_percent}
         return self.finding(
-            None,
-            words.title,
-            words.next_step,
-            {"gain_us_per_step": gain, "share_percent": share} | evidence,
-            severity=severity_of(share),
-            saves_us=gain * compared_steps(job),
+            title,
+            next_step,
+            gains | {**evidence},
+            saves_us=predicted.gain_us * compared_steps(job),
             predicted=predicted,
             where=where,
             row=row,
@@ -93,14 +91,17 @@ class UnevenStages(JobCause):
         rank = job.numbers[pipeline.longest]
         own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
         own, mean = formatting.duration(own_us), formatting.duration(mean_us)
-        words = Words(
+        title = (
             f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
-            f"{mean}; {step_after(predicted, 'with even stages')}",
-            "Move layers from this stage to the others: split the model by measured time and not by the number of "
-            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
+            f"{mean}; {step_after(predicted, 'with even stages')}"
         )
-        evidence: Evidence = {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us}
-        yield self.with_gain(job, words, predicted, evidence, [f"rank {rank}"], f"ranks:{rank}")
+        next_step = (
+            "Move layers from this stage to the others: split the model by measured time and not by the number of "
+            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
+        )
+        evidence = {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us}
+        where, row = [f"rank {rank}"], f"ranks:{rank}"
+        yield self.with_gain(job, title, next_step, predicted, evidence, where, row)
 
 
 class OutlierCause(JobCause):
@@ -120,9 +121,9 @@ class OutlierCause(JobCause):
         does, next_step, where = description.does, description.next_step, description.where
         does += _position(job, outlier)
         if own:
-            does, next_step = words_of(own).title, words_of(own).next_step
+            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
             line = formatting.at_line(own.file, own.line)
-            where = [*where, line] if line and len(where) == 1 else where
+            where = [*where, line] if len(where) == 1 else where
         before = formatting.joined_names(outlier.before[:MAX_NAMES])
         fixed = (
             f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
@@ -130,7 +131,7 @@ class OutlierCause(JobCause):
         title, ranks = ". ".join(filter(None, (description.words, does, fixed))), outlier.what.rank_indices
         evidence: Evidence = {"ranks": len(ranks)} | description.evidence
         row = None if self.kind == "link" else f"ranks:{job.numbers[ranks[0]]}"
-        return self.with_gain(job, Words(title, next_step), predicted, evidence, where, row)
+        return self.with_gain(job, title, next_step, predicted, evidence, where, row)
 
 
 class Straggler(OutlierCause):
@@ -176,7 +177,7 @@ class RanksTakeTurns(JobCause):
 
     def detect_in_job(self, job: Job) -> Iterator[Finding]:
         indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
-        if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
+        if outliers.is_many(job) or job.of(outliers.outliers) or not indices:
             return
         predicted = outliers.if_early(job, indices)
         if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
@@ -184,13 +185,12 @@ class RanksTakeTurns(JobCause):
         ranks = formatting.listed_numbers(sorted(job.numbers[index] for index in indices))
         causes = (cause for row in job.of(late_ranks) for cause in row.causes)
         main = max(causes, key=lambda cause: cause.excess_us)
-        words = Words(
+        title = (
             f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one "
-            f"{why_late.reason_words(main, compared_steps(job))}. Without the delays, a step takes {_after(predicted)}",
-            why_late.advice(main),
+            f"{why_late.reason_words(main, compared_steps(job))}. Without the delays, a step takes {_after(predicted)}"
         )
-        where = [main.where] if main.where else []
-        yield self.with_gain(job, words, predicted, {"ranks": len(indices)}, where, row=None)
+        where, evidence = [main.where or ""], {"ranks": len(indices)}
+        yield self.with_gain(job, title, why_late.advice(main), predicted, evidence, where, row=None)
 
 
 class ExposedTransfers(JobCause):
@@ -208,21 +208,18 @@ class ExposedTransfers(JobCause):
         certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
         if job.missing or certain_ns <= 0:
             return
-        share = (
-            float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
-        )
+        shares = [rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps]
+        share = 100 * float(np.mean(shares))
         if share < thresholds.communication_percent:
             return
         mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
         predicted = outliers.if_overlapped(job)
         time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
-            None,
             f"Transfers that nothing overlaps take {time} a step, {percent} of the step",
             "Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
             "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
             {"exposed_transfer_us_per_step": mean_us, "share_percent": share},
-            severity=severity_of(predicted.gain_percent if predicted else None),
             predicted=predicted,
         )
 

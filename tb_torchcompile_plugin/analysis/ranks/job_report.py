@@ -1,6 +1,6 @@
 """What do the panel, the report and pandas show of a job as a whole?"""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
-from tb_torchcompile_plugin.analysis.ranks.collectives import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
-from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outlier_rows, outliers
+from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outliers
 from tb_torchcompile_plugin.job.as_early import has_models
 from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.clocks import clocks
@@ -18,30 +17,30 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps
 from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.intervals import us
 
-# Rows that fit a page; above _MAX_RANKS ranks, tables are cut (the map has all ranks).
-_MAX_RANKS = 64
-_MAX_PAIRS = _MAX_RANKS * _MAX_RANKS  # of ranks that wait for each other, in a job of few ranks
-_MAX_ROWS = {
-    "waits": 256,
-    "collectives": 64,
-    "outliers": 10,
-    "causes": 8,
-    "ranks": _MAX_RANKS,
-}  # of many ranks
+# Of more than _MAX_RANKS ranks tables are cut to what fits a page; the map has all ranks.
+_MAX_RANKS, _MAX_WAITS, _MAX_COLLECTIVES, _MAX_CAUSES = 64, 256, 64, 8
 _MAX_LATEST = 10  # ranks that others wait for most, shown before the first ones
-_MAX_KERNELS = 100  # that overlap collectives
 _MAX_SETS = 8  # of ranks that are listed
 _MIN_UNKNOWN_PERCENT = 1.0  # of a step, from which it is worth a sentence (chosen by eye)
 
 
 def job_report(job: Job, whole: bool = False) -> rows.JobReport:
     """Return who waits for whom, why, and how fast collectives are; of many ranks some, unless the whole is wanted."""
-    traced = job if isinstance(job, TracedJob) else None
-    residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
-    tables = _tables(job, whole or len(job.digests) <= _MAX_RANKS)
-    pairs = len(job.of(blame).ns)
+    residual, of_call, late = (
+        job.of(clocks).residual_ns_p95,
+        job.of(instances).of_call,
+        job.of(rows.late_ranks),
+    )
+    shown: Sequence[int] = range(len(job.digests))
+    if whole or len(shown) <= _MAX_RANKS:
+        waits, collectives = rows.wait_rows(job), rows.collective_rows(job)
+    else:
+        shown, waits = _shown(job), rows.wait_rows(job, _MAX_WAITS)
+        collectives = rows.collective_rows(job, _MAX_COLLECTIVES)
+        collectives = [replace(row, ranks=row.ranks[:_MAX_RANKS]) for row in collectives]
+        late = [replace(row, causes=row.causes[:_MAX_CAUSES]) for row in late]
+    steps = rows.step_rows(job, set(shown))
     return rows.JobReport(
         headline=_headline(job),
         basis=_basis(job),
@@ -52,40 +51,22 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
         clock_residual_us_p95=None if residual is None else residual / 1000,
         matched=int((of_call >= 0).sum()),
         unmatched=int((of_call < 0).sum()),
-        waits_left_out_us=us(np.sort(job.of(blame).ns)[: pairs - len(tables["waits"])].sum()),
-        overlap_us=traced.of(overlap_us) if traced else None,
-        overlap_headline=traced.of(overlap_headline) if traced else None,
-        overlap=traced.of(overlap_rows)[:_MAX_KERNELS] if traced else [],
+        by_rank=[job.of(rows.rank_rows)[index] for index in shown],
+        waits=waits,
+        collectives=collectives,
+        steps=steps,
+        late=late,
         findings=job.of(job_findings),
         warnings=[*job.unread.values(), *(notice for digest in job.digests for notice in digest.notices)],
-        traced=traced is not None,
+        traced=isinstance(job, TracedJob),
         map=job.of(rows.job_map, "late_us" if is_many(job) else "exposed_wait_us"),
         left_out=rows.LeftOut(
-            by_rank=len(job.digests) - len(tables["by_rank"]),
-            waits=pairs - len(tables["waits"]),
-            collectives=len(np.unique(job.of(rows.collective_codes))) - len(tables["collectives"]),
-            steps=sum(len(steps.step) for steps in job.of(job_steps) if steps) - len(tables["steps"]),
-            late=len(_late(job)) - len(tables["late"]),
-            outliers=len(job.of(outlier_rows)) - len(tables["outliers"]),
+            by_rank=len(job.digests) - len(shown),
+            waits=len(job.of(blame).ns) - len(waits),
+            collectives=len(np.unique(job.of(rows.collective_codes))) - len(collectives),
+            steps=sum(len(rank.step) for rank in job.of(job_steps) if rank) - len(steps),
         ),
-        **tables,
     )
-
-
-def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
-    """Return the lists of the report by their fields."""
-    ranks, most = job.of(rows.rank_rows), {} if whole else _MAX_ROWS
-    shown = range(len(ranks)) if whole else _shown(job)
-    pairs = most.get("waits", _MAX_PAIRS if len(ranks) <= _MAX_RANKS else None)
-    collectives = rows.collective_rows(job, most.get("collectives"))
-    return {
-        "by_rank": [ranks[index] for index in shown],
-        "waits": rows.wait_rows(job, pairs),
-        "collectives": [replace(row, ranks=row.ranks[: most.get("ranks")]) for row in collectives],
-        "steps": rows.step_rows(job, None if whole else set(shown)),
-        "late": [replace(row, causes=row.causes[: most.get("causes")]) for row in _late(job)],
-        "outliers": job.of(outlier_rows)[: most.get("outliers")],
-    }
 
 
 def _shown(job: Job) -> list[int]:
@@ -95,13 +76,6 @@ def _shown(job: Job) -> list[int]:
     ]
     latest = np.argsort(-job.of(blame).caused_by(len(job.digests)), kind="stable")[:_MAX_LATEST].tolist()
     return list(dict.fromkeys([*slowest[: _MAX_RANKS // 2], *latest, *range(_MAX_RANKS)]))[:_MAX_RANKS]
-
-
-def _late(job: Job) -> list[rows.LateRank]:
-    """Return why ranks are late, outliers first."""
-    slowest = [outlier.why for outlier in job.of(outliers) if outlier.why]
-    ranks = {row.rank for row in slowest}
-    return [*slowest, *(row for row in job.of(rows.late_ranks) if row.rank not in ranks)]
 
 
 def _headline(job: Job) -> str:

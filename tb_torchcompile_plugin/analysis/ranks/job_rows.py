@@ -1,30 +1,27 @@
-"""Which tables describe a job of several ranks: ranks, waits, collectives, steps, why ranks are late, outliers?"""
+"""Which tables describe a job of several ranks: ranks, waits, collectives, steps, why ranks are late?"""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Annotated, Any, Literal, cast, get_args
+from collections.abc import Collection
+from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
-from tb_torchcompile_plugin.analysis.ranks.collectives import OverlapRow
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import BadRequest, Notice
-from tb_torchcompile_plugin.job.chain import beyond, chain
+from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, late
+from tb_torchcompile_plugin.job.late import late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
-OutlierKind = Literal["rank", "host", "link", "compiled"]
 Measure = Literal[
     "late_us",
     "span_us",
@@ -83,17 +80,6 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     algbw_gb_s: float | None
     busbw_gb_s: float | None
     end_skew_us_p95: float  # how far apart the ranks end, on the common clock
-    # Least, median and most of the sums of each rank, and which rank that is.
-    wait_min_us: float
-    wait_min_rank: int
-    wait_median_us: float
-    wait_max_us: float
-    wait_max_rank: int
-    transfer_min_us: float
-    transfer_min_rank: int
-    transfer_median_us: float
-    transfer_max_us: float
-    transfer_max_rank: int
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -131,18 +117,6 @@ class LateRank(msgspec.Struct, frozen=True):
     causes: list[LateReason]
 
 
-class OutlierRow(msgspec.Struct, frozen=True):
-    """A rank, a host or a link of many that is slow, or ranks that compiled other code than most."""
-
-    kind: OutlierKind
-    name: str  # "rank 37", "node0011", "node0018 and node0019"
-    ranks: list[int]  # the first of them
-    count: int  # of all of them
-    words: str  # what it does
-    longer_us: float | None  # per step, compared with its peers; None where unknown
-    gain_us: float | None  # per step, by fixing it after all rows before it; None where unknown
-
-
 class JobMap(msgspec.Struct, frozen=True):
     """All ranks and steps of a job by one measure, as columns: small enough for thousands of ranks."""
 
@@ -164,8 +138,6 @@ class LeftOut(msgspec.Struct, frozen=True):
     waits: int
     collectives: int
     steps: int
-    late: int
-    outliers: int
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -182,17 +154,12 @@ class JobReport(msgspec.Struct, frozen=True):
     unmatched: int  # calls that belong to no instance
     by_rank: list[RankRow]
     waits: list[WaitRow]
-    waits_left_out_us: float
     collectives: list[CollectiveRow]
     steps: list[JobStep]
     late: list[LateRank]
-    overlap_us: float | None  # what kernels that overlap collectives take longer per step; None where unknown
-    overlap_headline: str | None  # only where that is considerable
-    overlap: list[OverlapRow]
     findings: list[Finding]
     warnings: list[Notice]  # why ranks cannot be read
     traced: bool  # whether the traces of all ranks were read; what only traces show is missing otherwise
-    outliers: list[OutlierRow]
     map: JobMap  # of all ranks, even where other lists leave some out
     left_out: LeftOut
 
@@ -280,23 +247,7 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
         algbw_gb_s=rate,
         busbw_gb_s=None if rate is None else rate * bus_factor(kind.operation, size),
         end_skew_us_p95=us(np.sort(skew)[-1 - len(skew) // 20]),
-        **_spread(job, "wait", call_table.rank_index[rows], times.wait[rows]),
-        **_spread(job, "transfer", call_table.rank_index[rows], times.transferred[rows]),
     )
-
-
-def _spread(job: Job, name: str, ranks: Int64s, ns: Int64s) -> dict[str, Any]:
-    """Return the least, median and most of the sums of each rank, and which rank that is."""
-    present = np.unique(ranks)
-    total = sums(np.searchsorted(present, ranks), ns, len(present))
-    least, most = int(total.argmin()), int(total.argmax())
-    return {
-        f"{name}_min_us": us(total[least]),
-        f"{name}_min_rank": job.numbers[present[least]],
-        f"{name}_median_us": float(np.median(total)) / 1000,
-        f"{name}_max_us": us(total[most]),
-        f"{name}_max_rank": job.numbers[present[most]],
-    }
 
 
 def step_rows(job: Job, indices: Collection[int] | None = None) -> list[JobStep]:
@@ -314,14 +265,9 @@ def step_rows(job: Job, indices: Collection[int] | None = None) -> list[JobStep]
 
 
 def late_ranks(job: Job) -> list[LateRank]:
-    """Return the ranks that came last, most excess first."""
-    return late_rows(job, job.of(late))
-
-
-def late_rows(job: Job, lates: Iterable[Late]) -> list[LateRank]:
-    """Return why ranks came last at these collectives, rank by rank, most excess first."""
+    """Return why ranks came last, most excess first."""
     rows = []
-    for index, of_rank in grouped(lates, lambda late_: late_.rank_index).items():
+    for index, of_rank in job.of(late_by_rank).items():
         excess, usual = Counter[LateAttribution](), Counter[LateAttribution]()
         for late_ in of_rank:
             excess.update(late_.parts)
@@ -386,12 +332,16 @@ def _by_rank_and_step(job: Job, measure: str) -> list[dict[str, int]]:
 
 
 def _late_by_step(job: Job) -> list[dict[str, int]]:
-    """Return the excess of each rank by the step that launched the collective; none before the first step."""
-    held, excess = job.of(chain), job.of(beyond).ns
-    launch = job.of(calls).launch[held.row]
+    """Return what each rank did beyond its peers by the step that launched the collective, as far as it is known."""
+    calls_, excess = job.of(chain), job.of(own_excess)
+    launch = job.of(calls).launch[calls_.row]
     rows = []
     for index, digest in enumerate(job.digests):
-        windows, of_rank = digest.columns.windows, slice(int(held.first[index]), int(held.first[index + 1]))
+        windows, of_rank = (
+            digest.columns.windows,
+            slice(int(calls_.first[index]), int(calls_.first[index + 1])),
+        )
         step = np.searchsorted(windows.begin, launch[of_rank] - digest.base_ns, side="right") - 1
-        rows.append(dict(zip(windows.names, sums(step, excess[of_rank], len(windows.names)).tolist())))
+        total = sums(step, excess[of_rank], len(windows.names))
+        rows.append(dict(zip(windows.names[: digest.host_steps], total.tolist())))
     return rows

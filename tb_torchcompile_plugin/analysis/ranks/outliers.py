@@ -5,23 +5,22 @@ traces were read all ranks are replayed; by digests alone as a chain, with wider
 once, and the slowest hides the others: each is predicted with those before it fixed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
-from tb_torchcompile_plugin.analysis.ranks import late as why_late
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
+from tb_torchcompile_plugin.analysis.ranks import why_late
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
-from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
 from tb_torchcompile_plugin.profile.columns import Floats, sums
 from tb_torchcompile_plugin.profile.intervals import us
@@ -34,12 +33,12 @@ _MAX_GAIN_RATIO = 1.1  # of the replayed gain to the chain's: the most that repl
 _MAX_OUTLIERS = 10  # of each kind, that are compared with each other
 _MAX_REPLAYED = 4  # groups of ranks: replaying the traces of many ranks takes long
 _MAX_HOSTS = 4  # that one sentence names
-_MAX_EXPLAINED = 4  # calls of a rank that is not among the slowest: it bounds the time of a large job
 _USUALLY = 2 / 3  # of the lateness at its collectives: ranks that are late at fewer take turns
 _LATE_ENOUGH = 0.2  # of the lateness of the latest rank
 _TOGETHER = 0.5  # of the lateness of the latest of a group: who is late by less is not of the group
 _DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
-_MAX_RANKS = 64  # that a row lists
+
+OutlierKind = Literal["rank", "host", "link"]
 
 
 class Outlier(NamedTuple):
@@ -65,12 +64,10 @@ class Outlier(NamedTuple):
 class Description(NamedTuple):
     """An outlier in words."""
 
-    name: str
     words: str
     does: str  # a sentence about what its slowest rank does; "" where unknown
     where: list[str]
     next_step: str
-    longer_us: float  # per step, compared with its peers
     evidence: Evidence
 
 
@@ -123,7 +120,7 @@ def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):
-        hidden_share = job.of(hideable_share)
+        hidden_share = job.of(as_early.hideable_share)
         transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
         return _after(job, *(_replayed_ns(job, transfers=part) for part in transfers))
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
@@ -162,47 +159,42 @@ def is_many(job: Job) -> bool:
 
 
 def outliers(job: Job) -> list[Outlier]:
-    """Return the outliers of many ranks without traces, most gain first."""
-    if not is_many(job):
-        return []
-    slowest = job.of(chain.slow)
-    first = {slow.rank_indices[0] for slow in slowest[:_MAX_OUTLIERS]}
+    """Return ranks that are late, alone or together, and slow links, each predicted with those before it fixed.
 
-    def explain(index: int) -> list[Late]:
-        return job.of(chain.why_slow, index) if index in first else chain.why_slow(job, index, _MAX_EXPLAINED)
-
-    candidates = _by_cause(job, slowest, explain)
-    candidates += [Outlier(link, [], None) for link in job.of(chain.slow_links)[:_MAX_OUTLIERS]]
-    candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
-    saved, now, rows = 0.0, job.of(now_ns), list[Outlier]()
-    for number, candidate in enumerate(candidates[:_MAX_OUTLIERS]):
-        more = max(_saved(job, candidates[: number + 1]), saved)
-        share = (more - saved) / max(1 - saved, 1e-9)
-        predicted = _shorter(now * (1 - saved), share, candidate.explained)
+    By traces, and of few ranks: the ranks that are late at most of their collectives, the latest first. Of many ranks
+    by digests: those that are by far later than most, and links, most gain first.
+    """
+    is_traced, rows, step_ns = isinstance(job, TracedJob), list[Outlier](), job.of(now_ns)
+    candidates = _by_cause(job, job.of(chain.slow) if is_many(job) else _usually_late(job))
+    if is_many(job):
+        candidates += [Outlier(link, [], None) for link in job.of(chain.slow_links)[:_MAX_OUTLIERS]]
+        candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
+    for candidate in candidates[: _MAX_REPLAYED if is_traced else _MAX_OUTLIERS]:
+        predicted = _after_those(job, [*rows, candidate], step_ns)
         before = tuple(_name(job, row.what) for row in rows)
         rows.append(candidate._replace(predicted=predicted, before=before))
-        saved = more
+        step_ns = 1000 * predicted.after_us if predicted else step_ns
     return rows
 
 
-def stragglers(job: Job) -> list[Outlier]:
-    """Return the ranks that are late at most of their collectives, of few ranks or with traces; the latest first."""
-    if is_many(job):
-        return []
-    rows, fixed, last = list[Outlier](), list[int](), None
-    groups = _by_cause(job, _usually_late(job), job.of(late_by_rank).__getitem__)
-    for group in groups[:_MAX_REPLAYED]:
-        assert isinstance(group.what, Slow)
-        fixed += group.what.rank_indices
-        predicted = if_early(job, fixed)
-        if predicted and last:
-            after_us = (predicted.after_us, predicted.low_us, predicted.high_us)
-            step_us = last.after_us
-            predicted = prediction(1000 * step_us, *(1000 * min(time_us, step_us) for time_us in after_us))
-        last = predicted or last
-        before = tuple(_name(job, row.what) for row in rows)
-        rows.append(group._replace(predicted=predicted, before=before))
-    return rows
+def _after_those(job: Job, fixed: list[Outlier], step_ns: float) -> Predicted | None:
+    """Predict a step with the last of these fixed, too. step_ns: with the others fixed."""
+    if isinstance(job, TracedJob):
+        together = if_early(job, _late_ranks(fixed))
+        times_us = (together.after_us, together.low_us, together.high_us) if together else ()
+        return prediction(step_ns, *(min(1000 * us_, step_ns) for us_ in times_us)) if times_us else None
+    share = 1 - job.of(now_ns) * (1 - _saved(job, fixed)) / max(step_ns, 1)
+    return _shorter(step_ns, max(share, 0.0), fixed[-1].explained)
+
+
+def _late_ranks(rows: Iterable[Outlier]) -> list[int]:
+    return [index for row in rows if isinstance(row.what, Slow) for index in row.what.rank_indices]
+
+
+def _saved(job: Job, fixed: list[Outlier]) -> float:
+    """Return by which share a step is shorter without these."""
+    links = [row.what for row in fixed if isinstance(row.what, SlowLink)]
+    return chain.saved_share(job, _late_ranks(fixed), links)
 
 
 def _usually_late(job: Job) -> list[Slow]:
@@ -218,22 +210,23 @@ def _usually_late(job: Job) -> list[Slow]:
     return chain.by_host(job, np.asarray(is_usual), own)
 
 
-def _by_cause(job: Job, slowest: Iterable[Slow], explain: Callable[[int], list[Late]]) -> list[Outlier]:
+def _by_cause(job: Job, slowest: Iterable[Slow]) -> list[Outlier]:
     """Join ranks, and hosts, that are late by one cause and by about as much; slowest first, as they are given."""
-    groups: dict[tuple[Any, ...], list[Outlier]] = {}
+    why_of_rank = {row.rank: row for row in job.of(late_ranks)}
+    groups = defaultdict[tuple[Any, ...], list[list[Slow]]](list)
     for slow in slowest:
-        lates = explain(slow.rank_indices[0])
-        why = next(iter(late_rows(job, lates)), None)
-        same = groups.setdefault((bool(slow.hosts), *_cause(why)), [])
-        latest = same[-1].what if same else None
-        if isinstance(latest, Slow) and slow.ns >= _TOGETHER * latest.ns:
-            latest.rank_indices.extend(slow.rank_indices)
-            latest.hosts.extend(slow.hosts)
-        else:
-            copy = Slow(list(slow.rank_indices), list(slow.hosts), slow.ns)
-            same.append(Outlier(copy, lates, why))
-    rows = sorted((row for same in groups.values() for row in same), key=lambda row: -row.what.ns)
-    return rows[:_MAX_OUTLIERS]
+        cause = (bool(slow.hosts), *_cause(why_of_rank.get(job.numbers[slow.rank_indices[0]])))
+        same = groups[cause]
+        if not same or slow.ns < _TOGETHER * same[-1][0].ns:
+            same.append([])
+        same[-1].append(slow)
+    rows = []
+    for members in (members for same in groups.values() for members in same):
+        indices = [index for slow in members for index in slow.rank_indices]
+        what = Slow(indices, sorted(host for slow in members for host in slow.hosts), members[0].ns)
+        lates = job.of(late_by_rank).get(indices[0], [])
+        rows.append(Outlier(what, lates, why_of_rank.get(job.numbers[indices[0]])))
+    return sorted(rows, key=lambda row: -row.what.ns)[:_MAX_OUTLIERS]
 
 
 def _cause(why: LateRank | None) -> tuple[Any, ...]:
@@ -244,23 +237,11 @@ def _cause(why: LateRank | None) -> tuple[Any, ...]:
     return (main.cause, main.where) if why_late.distinctive_reasons(why) else ("slower at everything",)
 
 
-def _saved(job: Job, candidates: Sequence[Outlier]) -> float:
-    """Return by which share a step is shorter without these."""
-    shares: dict[int, float] = {}
-    links: list[SlowLink] = []
-    for candidate in candidates:
-        if isinstance(candidate.what, SlowLink):
-            links.append(candidate.what)
-        else:
-            shares |= dict.fromkeys(candidate.what.rank_indices, candidate.explained)
-    return chain.saved_without(job, shares, links)
-
-
 def reported(job: Job) -> list[Outlier]:
     """Return the outliers whose fix brings enough."""
     return [
         outlier
-        for outlier in (*job.of(outliers), *job.of(stragglers))
+        for outlier in job.of(outliers)
         if outlier.predicted and is_worth_reporting(job, outlier.predicted, _is_uniform(job, outlier))
     ]
 
@@ -273,28 +254,6 @@ def _is_uniform(job: Job, outlier: Outlier) -> bool:
         return False
     ranks = outlier.what.rank_indices
     return len(ranks) == 1 or not chain.shared_by(job, ranks)
-
-
-def outlier_rows(job: Job) -> list[OutlierRow]:
-    """Return the outliers of many ranks, large gain or not, most first; then ranks that compiled something else."""
-    if not is_many(job):
-        return []
-    rows = []
-    for outlier in job.of(outliers):
-        row, predicted = described(job, outlier), outlier.predicted
-        gain_us = predicted.gain_us if predicted else None
-        ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
-        shown = ranks[:_MAX_RANKS]
-        words = ". ".join(filter(None, (row.words, row.does)))
-        rows.append(OutlierRow(outlier.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
-    rows.sort(key=lambda row: -(row.gain_us or 0.0))
-    for different in job.of(compiled_differently):
-        ranks = [job.numbers[index] for index in different.rank_indices]
-        name = _hosts(chain.hosts_of(job, different.rank_indices))
-        name = name or f"rank{'s' if len(ranks) > 1 else ''} {formatting.listed_numbers(ranks)}"
-        words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
-        rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
-    return rows
 
 
 def described(job: Job, outlier: Outlier) -> Description:
@@ -340,12 +299,10 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         next_step = compiled.guard.advice
     line = (main and main.where) or (compiled and compiled.where)
     return Description(
-        _name(job, what),
         words,
         f"{subject} {does}" if does else "",
         [*(what.hosts[:_MAX_HOSTS] or [_name(job, what)]), *([line] if line else [])],
         next_step,
-        longer_us,
         evidence,
     )
 
@@ -377,13 +334,11 @@ def _described_link(job: Job, link: SlowLink) -> Description:
         own, usual = (formatting.duration(us(ns)) for ns in times)
     speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
     return Description(
-        _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",
         link.hosts or [ranks],
         f"Look at what joins {hosts or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how "
         "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
-        link.excess_ns / 1000 / compared_steps(job),
         {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
     )
 

@@ -3,19 +3,14 @@
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.formatting import plural
-from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import artifacts
 
@@ -25,7 +20,6 @@ _KIND_OF_ARTIFACT: dict[str, DifferenceKind] = {
     artifacts.EXECUTION_ORDER: "execution_order",
 }
 _MAX_CHARS = 200  # of a value in a table
-_MAX_DIFFERENCES = 3  # in one sentence
 
 
 class Rank(NamedTuple):
@@ -118,77 +112,3 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
         (RankGroup(ranks, value[:_MAX_CHARS]) for value, ranks in groups.items()),
         key=lambda group: (-len(group.ranks), group.ranks),
     )
-
-
-class CompiledDifferently(NamedTuple):
-    """Ranks that compiled other code than most, all in the same way."""
-
-    rank_indices: list[int]  # indices of the ranks in the job
-    words: str  # "compiled forward (0/1), which the others did not"
-
-
-_Facts = frozenset[tuple[Key, str, str]]  # (compile id, kind, value)
-
-
-def compiled_differently(job: Job) -> list[CompiledDifferently]:
-    """Return the ranks that differ from most, largest group first.
-
-    Empty where fewer than three ranks have compile data, or fewer than half of them agree.
-    """
-    facts = {index: row for index, digest in enumerate(job.digests) if (row := digest.of(_digest_facts))}
-    # of two ranks that differ neither is the odd one
-    if len(facts) < 3:
-        return []
-    usual, count = Counter(facts.values()).most_common(1)[0]
-    if 2 * count <= len(facts):
-        return []
-    others = grouped((index for index in facts if facts[index] != usual), facts.__getitem__)
-    rows = [CompiledDifferently(indices, _words(own, usual)) for own, indices in others.items()]
-    return sorted(rows, key=lambda row: -len(row.rank_indices))
-
-
-def _digest_facts(digest: RankDigest) -> _Facts:
-    """Return what a rank compiled; empty without compile data."""
-    compiled = compiled_of(digest)  # not kept: there may be thousands of ranks
-    if compiled is None:
-        return frozenset()
-    facts: list[tuple[Key, str, str]] = []
-    for key, row in forward_compilations(compiled).items():
-        facts.append((key, "failed" if row.HasField("failure") else "compiled", row.function))
-        if row.HasField("guards"):
-            facts.append((key, "guards", str(row.guards)))
-        facts += [(key, cache.cache, f"{number} {cache.result}") for number, cache in enumerate(row.cache)]
-    return frozenset(facts)
-
-
-def _words(own: _Facts, usual: _Facts) -> str:
-    keys = sorted({key for key, *_ in own ^ usual})
-    words = []
-    for key in keys:
-        own_values, usual_values = (
-            {kind: value for of_key, kind, value in sorted(facts) if of_key == key} for facts in (own, usual)
-        )
-        words += _compilation_words(key[1], own_values, usual_values)
-    more = len(words) - _MAX_DIFFERENCES
-    rest = f" and {plural(more, 'more difference')}" if more > 0 else ""
-    return ", ".join(words[:_MAX_DIFFERENCES]) + rest
-
-
-def _compilation_words(compile_id: str, own: dict[str, str], usual: dict[str, str]) -> list[str]:
-    """Describe the differences of one compilation; own, usual: value by kind."""
-    if "compiled" in own and not usual:
-        return [f"compiled {own['compiled'] or 'a function'} ({compile_id}), which the others did not"]
-    if not own:
-        function = usual.get("compiled") or "a function"
-        return [f"did not compile {function} ({compile_id}), which the others did"]
-    if "failed" in own and "compiled" in usual:
-        return [f"failed to compile {own['failed'] or 'a function'} ({compile_id})"]
-    words = []
-    for kind in (kind for kind in {**own, **usual} if own.get(kind) != usual.get(kind)):
-        value, others = own.get(kind, "none"), usual.get(kind, "none")
-        if kind == "guards":
-            words.append(f"{compile_id} has {value} guards instead of {others}")
-        else:
-            had, had_others = (text.partition(" ")[2] or text for text in (value, others))
-            words.append(f"{artifacts.title_of_cache(kind)} of {compile_id}: {had} instead of {had_others}")
-    return words

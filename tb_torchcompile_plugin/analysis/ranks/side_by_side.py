@@ -3,8 +3,9 @@
 Times are ns from the begin of the step on the ranks' common clock; `own_ns` leads to those of a rank's own timeline.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -17,9 +18,10 @@ from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import host_costs
 from tb_torchcompile_plugin.job.instances import calls, instances, trace_rows
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.waits import Waits, waits
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, exclusive
 from tb_torchcompile_plugin.profile.level_of_detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps, marked_steps
@@ -32,12 +34,12 @@ _MAX_LENGTHS = 10  # of the step, by which a window may lie before it or behind 
 BUCKETS = 256  # of a window; a lane has at most twice as many pieces
 
 # Limits of what is drawn one by one; chosen by eye on the recordings.
-_MAX_COLLECTIVES = 200  # the longest ones
-_MAX_CALLS = 1600  # of these collectives, on all ranks together
+_MAX_COLLECTIVES = 200
 _LINES = 4  # of one rank, one below the other
 
 
 _Span = tuple[int, int]  # begin and end (ns)
+PieceKind = Literal[HostCause, Category]  # of a host, and of a GPU
 
 
 class LanePieces(msgspec.Struct, frozen=True):
@@ -47,18 +49,7 @@ class LanePieces(msgspec.Struct, frozen=True):
     dur_ns: list[int]
     busy: list[float]  # which share of the piece is filled: below 1 where short slices were joined
     name: list[int]  # index of the longest slice's name in the picture's `names`
-
-
-class HostPieces(LanePieces, frozen=True):
-    """What a host did; a cause of late ranks, or "waiting" for a GPU."""
-
-    cause: list[HostCause]
-
-
-class GpuPieces(LanePieces, frozen=True):
-    """Kernels and copies by category."""
-
-    category: list[Category]
+    kind: list[PieceKind]
 
 
 class JoinedCall(msgspec.Struct, frozen=True):
@@ -78,18 +69,12 @@ class JoinedCall(msgspec.Struct, frozen=True):
 
 
 class JoinedCollective(msgspec.Struct, frozen=True):
-    """The calls of one collective on the ranks that are shown; times are their sums."""
+    """The calls of one collective on the ranks that are shown; a call of no instance is alone."""
 
     op: Operation
     group: str
     dtype: str
     message_bytes: int | None
-    matched: bool  # otherwise this is a single call, and how long it waited is unknown
-    start_us: float  # of the first call
-    wait_us: float | None
-    unknown_us: float | None
-    transfer_us: float | None
-    last_rank: int | None
     calls: list[JoinedCall]
 
 
@@ -99,7 +84,7 @@ class _Line(NamedTuple):
     begin: Int64s
     end: Int64s
     code: Int64s  # index in `kinds`
-    kinds: list[tuple[str, str]]  # (cause or category, name)
+    kinds: Sequence[tuple[PieceKind, str]]  # with the name
 
 
 class _View(NamedTuple):
@@ -119,14 +104,11 @@ class RankLanes(msgspec.Struct, frozen=True):
     span: str
     own_ns: int
     late: bool  # whether the others wait mostly for this rank
-    # In the collectives that the step launched; of a part of the step, in those in view.
-    wait_us: float
-    late_us: float  # how long the others waited for it
+    wait_us: float  # in the collectives that the step launched; of a part of the step, in those in view
     host_step_ns: list[int] | None  # begin and end of the step; None where unknown
     gpu_step_ns: list[int] | None
-    host: HostPieces
-    gpu: GpuPieces
-    rest: GpuPieces  # collectives that are not in `collectives`
+    host: LanePieces
+    gpu: LanePieces  # without collectives
 
 
 class StepSideBySide(msgspec.Struct, frozen=True):
@@ -139,8 +121,7 @@ class StepSideBySide(msgspec.Struct, frozen=True):
     from_ns: int  # what is in view of the step
     to_ns: int
     ranks: list[RankLanes]
-    left_out: list[int]  # ranks that are not shown
-    collectives: list[JoinedCollective]  # in order of time
+    collectives: list[JoinedCollective]  # the longest, in order of time
     names: list[str]
     notes: list[str]  # what is not shown, and why
 
@@ -214,7 +195,7 @@ def _answer(view: _View, steps: list[str], name: str, length: int) -> StepSideBy
     blame = _blame(view, _launched_calls(view.job, name) if is_whole and name else _calls_in_view(view))
     shown, names = _shown(blame), Codes()
     collectives, rest = _step_calls(view, shown)
-    lanes = [_lanes(view, index, name, blame, rest, names) for index in shown]
+    lanes = [_lanes(view, index, name, blame, names) for index in shown]
     return StepSideBySide(
         headline=_headline(view, name, is_whole, blame),
         step=name or None,
@@ -223,10 +204,9 @@ def _answer(view: _View, steps: list[str], name: str, length: int) -> StepSideBy
         from_ns=view.start,
         to_ns=view.end,
         ranks=lanes,
-        left_out=[rank for index, rank in enumerate(view.job.numbers) if index not in shown],
         collectives=collectives,
         names=names.texts,
-        notes=list(_notes(len(view.job.ranks), lanes, len(collectives), len(rest))),
+        notes=list(_notes(len(view.job.ranks), lanes, len(collectives), rest)),
     )
 
 
@@ -263,12 +243,11 @@ def _shown(blame: _Blame) -> list[int]:
     return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MAX_RANKS]
 
 
-def _lanes(view: _View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
+def _lanes(view: _View, index: int, name: str, blame: _Blame, names: Codes) -> RankLanes:
     rank, profile, window = view.job.ranks[index], view.job.ranks[index].profile, (view.start, view.end)
     # Where the times of the picture begin, on the clock of the trace of this rank.
     begin = view.zero + int(view.job.of(clocks).offset_ns[index]) - view.job.digests[index].base_ns
     on_host, on_gpu = _on_host(profile, name), _on_gpu(profile, name)
-    columns, causes = _drawn(profile.of(host_line), begin, window, names)
     return RankLanes(
         rank=rank.rank,
         worker=rank.worker,
@@ -276,12 +255,10 @@ def _lanes(view: _View, index: int, name: str, blame: _Blame, rest: Int64s, name
         own_ns=begin - profile.trace.window()[0],
         late=index == blame.late,
         wait_us=int(blame.waited[index]) / 1000,
-        late_us=int(blame.caused[index]) / 1000,
         host_step_ns=[time - begin for time in on_host] if on_host else None,
         gpu_step_ns=[time - begin for time in on_gpu] if on_gpu else None,
-        host=HostPieces(**columns, cause=msgspec.convert(causes, list[HostCause])),
-        gpu=_gpu_pieces(profile.of(compute_line), begin, window, names),
-        rest=_gpu_pieces(_calls_line(view.job, index, rest), begin, window, names),
+        host=_pieces(profile.of(host_line), begin, window, names),
+        gpu=_pieces(profile.of(compute_line), begin, window, names),
     )
 
 
@@ -312,7 +289,7 @@ def _notes(ranks: int, lanes: list[RankLanes], collectives: int, rest: int) -> I
     if rest:
         yield (
             f"{plural(collectives, 'collective')} drawn one by one, the longest; "
-            f"{plural(rest, 'shorter call')} without lines: zoom in for them"
+            f"{plural(rest, 'shorter call')} left out: zoom in for them"
         )
     silent = [str(lane.rank) for lane in lanes if not lane.host.start_ns]
     if silent:
@@ -327,8 +304,11 @@ def host_line(profile: Profile) -> _Line:
     costs = profile.of(host_costs)
     code = costs.code.copy()
     code[costs.bounds[2] :] = len(costs.blamed)
-    kinds = [
-        (str(blamed.cause), " · ".join(filter(None, (blamed.name, at_line(blamed.file, blamed.line)))))
+    kinds: list[tuple[PieceKind, str]] = [
+        (
+            cast(HostCause, blamed.cause),
+            " · ".join(filter(None, (blamed.name, at_line(blamed.file, blamed.line)))),
+        )
         for blamed in costs.blamed
     ]
     return _without_overlap(costs.begin, costs.end, code, [*kinds, ("waiting", "")])
@@ -345,49 +325,38 @@ def compute_line(profile: Profile) -> _Line:
         device = steps.device if steps else int(devices[np.argmax(count)])
         is_communication = np.array([name == "communication" for name in work.categories])
         work = work.where((work.device == device) & ~is_communication[work.category])
-    keys = work.category * len(trace.names) + trace.name[work.index]
-    distinct, code = np.unique(keys, return_inverse=True)
+    pairs, code = distinct(work.category, trace.name[work.index])
     kinds = [
-        (work.categories[key // len(trace.names)], trace.names[key % len(trace.names)])
-        for key in distinct.tolist()
+        (cast(Category, work.categories[category]), trace.names[name]) for category, name in pairs.T.tolist()
     ]
     begin = trace.ts[work.index]
-    return _without_overlap(begin, begin + trace.dur[work.index], code.astype(np.int64), kinds)
+    return _without_overlap(begin, begin + trace.dur[work.index], code, kinds)
 
 
-def _without_overlap(begin: Int64s, end: Int64s, code: Int64s, kinds: list[tuple[str, str]]) -> _Line:
+def _without_overlap(
+    begin: Int64s, end: Int64s, code: Int64s, kinds: Sequence[tuple[PieceKind, str]]
+) -> _Line:
     """Let each slice begin where those before it have ended, and drop what is hidden then."""
     order = np.argsort(begin, kind="stable")
-    begin, end, code = begin[order], end[order], code[order]
-    reach = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end)))[:-1]
-    begin = np.maximum(begin, reach)
-    visible = end > begin
+    end, code = end[order], code[order]
+    begin, visible = exclusive(begin[order], end)
     return _Line(begin[visible], end[visible], code[visible], kinds)
 
 
-def _gpu_pieces(line: _Line, begin: int, window: _Span, names: Codes) -> GpuPieces:
-    columns, categories = _drawn(line, begin, window, names)
-    return GpuPieces(**columns, category=msgspec.convert(categories, list[Category]))
-
-
-def _drawn(line: _Line, begin: int, window: _Span, names: Codes) -> tuple[dict[str, Any], list[str]]:
-    """Return the columns of `LanePieces` and what each piece is; slices shorter than a bucket are joined.
-
-    window: ns from `begin`, which is on the line's clock.
-    """
+def _pieces(line: _Line, begin: int, window: _Span, names: Codes) -> LanePieces:
+    """Join slices that are shorter than a bucket. window: ns from `begin`, which is on the line's clock."""
     start, end = window
     runs = singles(np.zeros(len(line.begin), np.int64), line.begin - begin, line.end - line.begin, line.code)
     joined = merged(touching(runs, start, end), shift_for(end - start, BUCKETS))
     length = joined.end - joined.start
-    share = np.round(joined.covered / np.maximum(length, 1), 3)
     kinds = [line.kinds[code] for code in joined.row.tolist()]
-    columns = {
-        "start_ns": joined.start.tolist(),
-        "dur_ns": length.tolist(),
-        "busy": share.tolist(),
-        "name": [names.code(name) for _, name in kinds],
-    }
-    return columns, [kind for kind, _ in kinds]
+    return LanePieces(
+        start_ns=joined.start.tolist(),
+        dur_ns=length.tolist(),
+        busy=np.round(joined.covered / np.maximum(length, 1), 3).tolist(),
+        name=[names.code(name) for _, name in kinds],
+        kind=[kind for kind, _ in kinds],
+    )
 
 
 def _calls_in_view(view: _View) -> Int64s:
@@ -396,60 +365,40 @@ def _calls_in_view(view: _View) -> Int64s:
     return np.flatnonzero((times.begin < view.zero + view.end) & (times.end > view.zero + view.start))
 
 
-def _step_calls(view: _View, shown: list[int]) -> tuple[list[JoinedCollective], Int64s]:
-    """Return the longest collectives in a view on the ranks at these indices, and the calls of the others."""
-    call_table, rows = view.job.of(calls), _calls_in_view(view)
+def _step_calls(view: _View, shown: list[int]) -> tuple[list[JoinedCollective], int]:
+    """Return the longest collectives in a view on the ranks at these indices, and how many calls are left out."""
+    call_table, of_call, rows = view.job.of(calls), view.job.of(instances).of_call, _calls_in_view(view)
     rows = rows[np.isin(call_table.rank_index[rows], shown)]
-    instance = view.job.of(instances).of_call[rows]
-    _, collective = np.unique(np.where(instance >= 0, instance, -1 - rows), return_inverse=True)
-    chosen = np.isin(collective, _longest(collective, call_table.dur[rows]))
-    rest, rows, collective = rows[~chosen], rows[chosen], collective[chosen]
-    order = np.lexsort((call_table.rank_index[rows], collective))
-    rows, collective = rows[order], collective[order]
-    lines = _lines(view.job.of(waits), call_table.rank_index[rows], rows)
-    members = np.split(rows, np.flatnonzero(np.diff(collective)) + 1)
-    joined = [_joined(view, rows, lines) for rows in members if len(rows)]
-    return sorted(joined, key=lambda row: row.start_us), rest
+    collective = np.where(of_call >= 0, of_call, -1 - np.arange(len(of_call)))
+    longest_first = sorted(
+        groups_of_equal(rows, collective), key=lambda members: -int(call_table.dur[members].max())
+    )
+    drawn = longest_first[:_MAX_COLLECTIVES]
+    lines = _lines(view.job, [row for members in drawn for row in members.tolist()])
+    joined = [_joined(view, members, lines) for members in drawn]
+    joined.sort(key=lambda row: min(call.start_ns for call in row.calls))
+    return joined, len(rows) - len(lines)
 
 
-def _longest(collective: Int64s, dur: Int64s) -> Int64s:
-    """Return as many collectives as can be drawn one by one."""
-    longest, count = np.zeros((2, int(collective.max(initial=-1)) + 1), np.int64)
-    np.maximum.at(longest, collective, dur)
-    np.add.at(count, collective, 1)
-    order = np.argsort(-longest, kind="stable")[:_MAX_COLLECTIVES]
-    return np.asarray(order[np.cumsum(count[order]) <= _MAX_CALLS], np.int64)
-
-
-def _lines(times: Waits, ranks: Int64s, rows: Int64s) -> dict[int, int]:
+def _lines(job: TracedJob, rows: list[int]) -> dict[int, int]:
     """Return for each call the first free line of its rank; the last line takes what finds none."""
-    ends_of_ranks: dict[int, list[int]] = {}
-    lines: dict[int, int] = {}
-    order = np.argsort(times.begin[rows], kind="stable")
-    for rank, row in zip(ranks[order].tolist(), rows[order].tolist()):
-        ends = ends_of_ranks.setdefault(rank, [0] * _LINES)
-        begin = int(times.begin[row])
-        line = next((number for number, end in enumerate(ends) if end <= begin), _LINES - 1)
+    times, ranks = job.of(waits), job.of(calls).rank_index
+    ends_of_ranks, lines = defaultdict[int, list[int]](lambda: [0] * _LINES), dict[int, int]()
+    for row in sorted(rows, key=lambda row: int(times.begin[row])):
+        ends = ends_of_ranks[int(ranks[row])]
+        line = next((number for number, end in enumerate(ends) if end <= times.begin[row]), _LINES - 1)
         ends[line], lines[row] = int(times.end[row]), line
     return lines
 
 
 def _joined(view: _View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective:
-    kind, times = view.job.of(calls).kind_of(rows[0]), view.job.of(waits)
-    matched = bool(view.job.of(instances).of_call[rows[0]] >= 0)
-    drawn = [_call(view, row, lines[row]) for row in rows.tolist()]
+    kind = view.job.of(calls).kind_of(rows[0])
     return JoinedCollective(
         op=kind.operation,
         group=kind.group.name if kind.group else "",
         dtype=kind.dtype,
         message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
-        matched=matched,
-        start_us=min(call.start_ns for call in drawn) / 1000,
-        wait_us=int(times.wait[rows].sum()) / 1000 if matched else None,
-        unknown_us=int(times.unknown[rows].sum()) / 1000 if matched else None,
-        transfer_us=int(times.transferred[rows].sum()) / 1000 if matched else None,
-        last_rank=next((call.rank for call in drawn if call.last), None),
-        calls=drawn,
+        calls=[_call(view, row, lines[row]) for row in rows.tolist()],
     )
 
 
@@ -468,14 +417,3 @@ def _call(view: _View, row: int, line: int) -> JoinedCall:
         last=bool(times.last[row]),
         line=line,
     )
-
-
-def _calls_line(job: TracedJob, index: int, rows: Int64s) -> _Line:
-    """Return those of the calls `rows` that ran on this rank."""
-    call_table, base_ns = job.of(calls), job.digests[index].base_ns
-    rows = rows[call_table.rank_index[rows] == index]
-    operations: list[str] = [call_table.kind_of(row).operation for row in rows.tolist()]
-    distinct, code = np.unique(np.array(operations, str), return_inverse=True)
-    kinds = [("communication", str(name)) for name in distinct]
-    begin, end = call_table.begin[rows] - base_ns, call_table.end[rows] - base_ns
-    return _without_overlap(begin, end, code.astype(np.int64), kinds)

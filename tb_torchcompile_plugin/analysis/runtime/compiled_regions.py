@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural_of_mean
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.intervals import (
     Intervals,
@@ -30,8 +30,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
-
-_OTHER = "other"
 
 
 class CompiledRegion(msgspec.Struct, frozen=True):
@@ -99,27 +97,25 @@ class CallOverhead(msgspec.Struct, frozen=True):
 
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """Return one row per compile id, in order of first call."""
+    compiled = profile.data.of(compilations) if profile.data else []
+    latest = {row.compile_id: row for row in compiled if row.direction == "forward"}
     calls = sorted(regions.all_calls(profile.of(regions.region_calls)), key=lambda call: call.start)
-    return [_region(profile, *row) for row in grouped(calls, lambda call: call.compile_id).items()]
+    by_id = grouped(calls, lambda call: call.compile_id)
+    return [_region(profile, *row, latest.get(row[0])) for row in by_id.items()]
 
 
-def _region(profile: Profile, compile_id: str, calls: list[regions.RegionCall]) -> CompiledRegion:
-    trace, ownership, steps = profile.trace, profile.of(Ownership), profile.of(StepWindows)
-    rows = profile.data.of(compilations) if profile.data else []
-    forwards = (row for row in reversed(rows) if row.direction == "forward")
-    compilation = next((row for row in forwards if row.compile_id == compile_id), None)
+def _region(
+    profile: Profile, compile_id: str, calls: list[regions.RegionCall], compilation: Compilation | None
+) -> CompiledRegion:
+    trace, ownership, steps = profile.trace, profile.of(Ownership), len(profile.of(StepWindows))
     backwards = [
         int(trace.dur[row]) for row, code in ownership.backwards if ownership.names[code] == compile_id
     ]
-    guards = sum(call.guard_ns for call in calls)
-    overhead = sum(call.overhead_ns for call in calls)
-    marked = regions.marks_overhead(trace)
-    graphs = None
-    if regions.marks_graphs(trace) or any(call.graphs for call in calls):
-        graphs = us(sum(call.graph_ns for call in calls))
-    beside = us(guards + overhead)
+    guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
+    beside = guards + sum(call.overhead_ns for call in calls)
+    marks_overhead = regions.marks_overhead(trace)
+    marks_graphs = regions.marks_graphs(trace) or any(call.graphs for call in calls)
     gpu_ns = profile.of(_gpu_ns)
-    in_steps = _calls_in_steps(steps, calls)
     return CompiledRegion(
         compile_id=compile_id,
         epoch=compilation.epoch if compilation else 0,
@@ -129,13 +125,15 @@ def _region(profile: Profile, compile_id: str, calls: list[regions.RegionCall]) 
         calls=len(calls),
         cpu_us=us(sum(call.own_ns for call in calls)),
         guard_us=us(guards),
-        overhead_us=us(overhead) if marked else None,
-        graph_us=graphs,
+        overhead_us=us(beside - guards) if marks_overhead else None,
+        graph_us=us(graphs) if marks_graphs else None,
         guard_us_per_call=us(guards) / len(calls),
-        overhead_us_per_call=us(overhead) / len(calls) if marked else None,
-        graph_us_per_call=None if graphs is None else graphs / len(calls),
-        guard_us_per_step=us(sum(call.guard_ns for call in in_steps)) / len(steps) if len(steps) else None,
-        beside_percent=100 * beside / (beside + graphs) if graphs is not None and beside else None,
+        overhead_us_per_call=us(beside - guards) / len(calls) if marks_overhead else None,
+        graph_us_per_call=us(graphs) / len(calls) if marks_graphs else None,
+        guard_us_per_step=us(sum(call.guard_ns for call in _profiled(profile, calls))) / steps
+        if steps
+        else None,
+        beside_percent=share_percent(beside, beside + graphs) if marks_graphs and beside else None,
         backward_calls=len(backwards),
         backward_cpu_us=us(sum(backwards)),
         gpu_us=us(gpu_ns[0][compile_id]) if gpu_ns else None,
@@ -143,12 +141,10 @@ def _region(profile: Profile, compile_id: str, calls: list[regions.RegionCall]) 
     )
 
 
-def _calls_in_steps(steps: StepWindows, calls: list[regions.RegionCall]) -> list[regions.RegionCall]:
+def _profiled(profile: Profile, calls: Sequence[regions.RegionCall]) -> list[regions.RegionCall]:
     """Return the calls that begin in a profiled step; all where there are no steps."""
-    if not len(steps):
-        return calls
-    step_of = within(steps.windows, np.array([call.begin for call in calls], np.int64))
-    return [call for call, step in zip(calls, step_of) if step >= 0]
+    begin = np.array([call.begin for call in calls], np.int64)
+    return [call for call, step in zip(calls, within(profile.of(profiled_time), begin)) if step >= 0]
 
 
 def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
@@ -170,16 +166,16 @@ def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
 def coverage(profile: Profile) -> CompiledShare:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
-    trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
-    launched, eager = roots.launched_ns(steps), 0
-    for part in (roots.outside, roots.in_regions):
-        in_steps = part.where(within(steps.windows, part.start) >= 0) if len(steps) else part
-        eager += int(in_steps.device_ns.sum())
-    ownership, windows = profile.of(Ownership), profile.of(profiled_time)
+    trace, roots, windows = profile.trace, profile.of(EagerRoots), profile.of(profiled_time)
+    launched = roots.launched_ns(profile.of(StepWindows))
+    eager = sum(
+        int(part.device_ns[within(windows, part.start) >= 0].sum())
+        for part in (roots.outside, roots.in_regions)
+    )
+    ownership = profile.of(Ownership)
     slices = np.array([row for row, _ in (*ownership.regions, *ownership.backwards)], np.int64)
-    compiled = union(trace.ts[slices], trace.ts[slices] + trace.dur[slices])
     broken = union(roots.in_regions.start, roots.in_regions.end)
-    covered = covered_ns(subtract(compiled, broken), *windows)
+    covered = covered_ns(subtract(busy(trace, slices), broken), *windows)
     has_gpu = len(profile.of(gpu_work).index) > 0
     return CompiledShare(
         gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
@@ -212,7 +208,7 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
             graphs_us=us(parts["graphs"]),
             breaks_us=us(parts["breaks"]),
             called_us=us(parts["called"]),
-            other_us=us(parts[_OTHER]),
+            other_us=us(parts["other"]),
         )
         times.append(row)
     return times
@@ -229,54 +225,45 @@ def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tupl
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(inner.begin, inner.end) for call in chain for inner in call.nested if not inner.resume]),
         # compiling while a graph is broken is not part of the break
-        (_OTHER, list(zip(*edges, strict=True))),
+        ("other", list(zip(*edges, strict=True))),
         ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
+        ("other", [(frame.begin, frame.end)]),
     ]
-    return _split(frame.begin, frame.end, layers)
-
-
-def _split(
-    begin: int, end: int, layers: Sequence[tuple[str, list[regions.Moment]]]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield [begin, end) in pieces, each with the name of the first layer that covers it."""
-    changes = [(begin, len(layers), 1), (end, len(layers), -1)]
-    for rank, (_, moments) in enumerate(layers):
-        for start, stop in moments:
-            start, stop = max(start, begin), min(stop, end)
-            if start < stop:
-                changes += [(start, rank, 1), (stop, rank, -1)]
-    names = [*(name for name, _ in layers), _OTHER]
-    depth = [0] * len(names)
-    last = begin
-    for time, rank, change in sorted(changes):
-        if time > last:
-            yield names[next(index for index, running in enumerate(depth) if running)], last, time
-            last = time
-        depth[rank] += change
+    changes = []
+    for layer, (_, moments) in enumerate(layers):
+        for start, end in moments:
+            start, end = max(start, frame.begin), min(end, frame.end)
+            if start < end:
+                changes += [(start, layer, 1), (end, layer, -1)]
+    running, before = [0] * len(layers), frame.begin
+    for time, layer, change in sorted(changes):
+        if time > before:
+            yield next(name for (name, _), depth in zip(layers, running) if depth), before, time
+        before = time
+        running[layer] += change
 
 
 def call_overhead(profile: Profile) -> CallOverhead | None:
     """Return what the calls in the steps (in the span without any) cost; None where no compiled region ran."""
-    trace, calls = profile.trace, profile.of(regions.region_calls)
+    trace, windows = profile.trace, profile.of(profiled_time)
+    calls = list(regions.all_calls(profile.of(regions.region_calls)))
     if not calls:
         return None
-    steps = profile.of(StepWindows)
-    in_steps = _calls_in_steps(steps, sorted(regions.all_calls(calls), key=lambda call: call.start))
-    marks_all = regions.marks_graphs(trace) or all(call.graphs for call in in_steps)
-    guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
-    graphs = sum(call.graph_ns for call in in_steps)
+    calls = _profiled(profile, calls)
+    guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
+    beside = guards + sum(call.overhead_ns for call in calls)
+    marks_all = regions.marks_graphs(trace) or all(call.graphs for call in calls)
     rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
-    backward = int(trace.dur[rows[within(steps.windows, trace.ts[rows]) >= 0] if len(steps) else rows].sum())
-    beside = share_percent(guards + overhead, guards + overhead + graphs + backward)
+    backward = int(trace.dur[rows[within(windows, trace.ts[rows]) >= 0]].sum())
     return CallOverhead(
-        steps=len(steps),
-        window_us=us(profile.of(profiled_time).total_ns),
-        calls=len(in_steps),
+        steps=len(profile.of(StepWindows)),
+        window_us=us(windows.total_ns),
+        calls=len(calls),
         guard_us=us(guards),
-        overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
+        overhead_us=us(beside - guards) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_all else None,
         backward_us=us(backward),
-        beside_percent=beside if marks_all else None,
+        beside_percent=share_percent(beside, beside + graphs + backward) if marks_all else None,
     )
 
 
@@ -291,8 +278,6 @@ def headline(profile: Profile) -> str:
     if cost.overhead_us is not None:
         what = "Guards and wrappers"
         parts = f": guards {duration(cost.guard_us / steps)}, wrappers {duration(cost.overhead_us / steps)}"
-    calls = cost.calls / steps
-    often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
     whole = "the profiled steps" if cost.steps else "the span"
     share = f", {percent(100 * beside / cost.window_us)} of {whole}" if cost.window_us else ""
     graphs = "The trace does not mark all of their graphs."
@@ -302,5 +287,5 @@ def headline(profile: Profile) -> str:
         graphs = f"Their graphs run for {useful}{backward}; {useless} of all this is overhead of the calls."
     return (
         f"{what} take {duration(beside / steps)} {'a step' if cost.steps else 'in this span'}"
-        f"{share}{parts}, for {often}. {graphs}"
+        f"{share}{parts}, for {plural_of_mean(cost.calls / steps, 'call')}. {graphs}"
     )

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
@@ -46,6 +46,7 @@ _WHY_AGAIN: dict[record.Reason, str] = {
     "order": "it was called behind another graph than before",
     "first": "it had not been recorded",
 }
+_MARK_STEP = "torch.compiler.cudagraph_mark_step_begin()"
 _HELP: dict[record.Reason, tuple[str, str | None]] = {
     "size": (
         "Pad the sizes to a few buckets, so that each is recorded once; or leave CUDA graphs to sizes that repeat",
@@ -61,20 +62,18 @@ _HELP: dict[record.Reason, tuple[str, str | None]] = {
         None,
     ),
     "liveness": (
-        "Keep no results of compiled functions over steps: clone them, and begin each step with "
-        "torch.compiler.cudagraph_mark_step_begin()",
-        "torch.compiler.cudagraph_mark_step_begin()",
+        f"Keep no results of compiled functions over steps: clone them, and begin each step with {_MARK_STEP}",
+        _MARK_STEP,
     ),
     "order": (
-        "Call the compiled functions in the same order in each step, and begin it with "
-        "torch.compiler.cudagraph_mark_step_begin()",
-        "torch.compiler.cudagraph_mark_step_begin()",
+        f"Call the compiled functions in the same order in each step, and begin it with {_MARK_STEP}",
+        _MARK_STEP,
     ),
     "first": ("Warm up before what counts: each function is run once and recorded once", None),
 }
 _HELP_WAITING = (
     "Call backward, or run under torch.no_grad() where none is wanted; keep no results over steps, and begin each with "
-    "torch.compiler.cudagraph_mark_step_begin()",
+    f"{_MARK_STEP}",
     "with torch.no_grad():",
 )
 _HELP_UNKNOWN = (
@@ -148,11 +147,11 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     called = np.asarray((runs.compile_id == code) & (runs.backward == (direction == "backward")))
     replayed, recorded = called & runs.replayed, called & runs.recorded
     plain = called & ~runs.recorded & (runs.launches == 0)
-    prepared = called & (runs.preparations > 0)
     functions, recordings, skip_reason = _compile_data(profile, graph)
-    state = _state(
-        recordings, skip_reason, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared))
-    )
+    masks = called, replayed, recorded, plain, called & (runs.preparations > 0)
+    calls, replays, recording_calls, plain_calls, preparations = (int(mask.sum()) for mask in masks)
+    is_again = bool(_reasons_again(recordings or []))
+    state = _state(calls, replays, recording_calls, plain_calls, preparations, is_again, skip_reason)
     # Of the latest compilation of this id.
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
@@ -168,16 +167,16 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         line=record.optional_number(frame, "line") if frame else None,
         state=state,
         why=_why(functions, recordings or [], skip_reason, state),
-        calls=int(called.sum()),
-        replayed_calls=int(replayed.sum()),
-        recorded_calls=int(recorded.sum()),
-        plain_calls=int(plain.sum()),
+        calls=calls,
+        replayed_calls=replays,
+        recorded_calls=recording_calls,
+        plain_calls=plain_calls,
         recordings=None if recordings is None else len(recordings),
         functions=len(functions) or None,
         recording_us=spent,
         recording_steps=spent / step if spent is not None and step else None,
-        recording_call_us=median_us(dur[runs.row[recorded]]),
-        replay_us=median_us(dur[runs.row[replayed]]),
+        recording_call_us=percentile_us(dur[runs.row[recorded]]),
+        replay_us=percentile_us(dur[runs.row[replayed]]),
         replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
         launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
     )
@@ -202,13 +201,7 @@ def _compile_data(
 
 
 def _state(
-    recordings: list[GraphRecording] | None,
-    skip_reason: str,
-    calls: int,
-    replayed: int,
-    recorded: int,
-    plain: int,
-    prepared: int,
+    calls: int, replayed: int, recorded: int, plain: int, prepared: int, is_again: bool, skip_reason: str
 ) -> GraphState:
     if not calls:
         return "skipped" if skip_reason else "not_run"
@@ -217,8 +210,7 @@ def _state(
     if skip_reason and not replayed and not recorded:
         return "skipped"
     if recorded:
-        again = recorded > 1 or _reasons_again(recordings or [])
-        return "recorded_again" if again else "recording"
+        return "recorded_again" if recorded > 1 or is_again else "recording"
     if 2 * prepared > calls:
         return "new_sizes" if calls > 1 else "recording"
     return "waiting" if plain == calls else "partly"

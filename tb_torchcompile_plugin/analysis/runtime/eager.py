@@ -3,7 +3,7 @@
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_l
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
 EagerReason = Literal["graph_break", "recompile_limit", "skipped", "failed", "profiler_hook", "not_compiled"]
-_KINDS: tuple[EagerKind, ...] = ("op", "backward", "optimizer", "dataloader")
+_KINDS: tuple[EagerKind, ...] = get_args(EagerKind)
 # Why a function runs eager, by the kind of the compilation's problem.
 _REASONS: dict[str, EagerReason] = {"limit": "recompile_limit", "skipped": "skipped", "failed": "failed"}
 
@@ -69,51 +69,37 @@ class EagerTime(msgspec.Struct, frozen=True):
     ops: list[EagerOp]
 
 
-def eager_shares(profile: Profile) -> tuple[float | None, float | None]:
-    """Return the share of the steps in which any thread ran eager operators, and their share of the GPU time."""
-    roots, steps, windows = profile.of(EagerRoots), profile.of(StepWindows), profile.of(profiled_time)
-    share = share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns)
-    if not len(profile.of(gpu_work).index):
-        return share, None
-    outside = roots.outside
-    device_ns = (
-        outside.device_ns[within(steps.windows, outside.start) >= 0] if len(steps) else outside.device_ns
-    )
-    return share, share_percent(int(device_ns.sum()), roots.launched_ns(steps))
-
-
 def eager_time(profile: Profile) -> EagerTime:
     """Return what ran eager. Operators: most host time first, those in regions last."""
-    trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
+    roots, steps, windows = profile.of(EagerRoots), profile.of(StepWindows), profile.of(profiled_time)
     outside, inside = (
-        part.where(within(steps.windows, part.start) >= 0) if len(steps) else part
-        for part in (roots.outside, roots.in_regions)
+        part.where(within(windows, part.start) >= 0) for part in (roots.outside, roots.in_regions)
     )
-    windows = profile.of(profiled_time)
-    running = covered_ns(roots.running, *windows)
     gpu = len(profile.of(gpu_work).index) > 0
-    host, (share, device_share) = us(outside.host_ns.sum()), profile.of(eager_shares)
-    step_of = within(steps.windows, outside.start)
-    by_step = zip(
-        steps.names,
-        sums(step_of, outside.host_ns, len(steps)),
-        sums(step_of, outside.device_ns, len(steps)),
-        map(share_percent, running, steps.ends - steps.starts),
-    )
+    host_us, device_ns = us(outside.host_ns.sum()), int(outside.device_ns.sum())
+    share = share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns)
+    device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
-        headline=_headline(host, share, device_share, len(steps)) if len(outside.row) else "",
+        headline=_headline(host_us, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
         calls=len(outside.row),
-        host_us=host,
+        host_us=host_us,
         share_percent=share,
-        device_us=us(outside.device_ns.sum()) if gpu else None,
+        device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
-        stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
-        steps=[
-            EagerInStep(name, us(ns), us(on_gpu) if gpu else None, of) for name, ns, on_gpu, of in by_step
-        ],
+        stacks=PYTHON_FUNCTION in profile.trace.cats,
+        steps=_by_step(steps, outside, roots.running, gpu),
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
+
+
+def _by_step(steps: StepWindows, roots: Roots, running: Intervals, gpu: bool) -> list[EagerInStep]:
+    step_of, shares = within(steps.windows, roots.start), covered_ns(running, steps.starts, steps.ends)
+    host, device = (sums(step_of, ns, len(steps)) for ns in (roots.host_ns, roots.device_ns))
+    return [
+        EagerInStep(name, us(host[row]), us(device[row]) if gpu else None, share_percent(shares[row], length))
+        for row, (name, length) in enumerate(zip(steps.names, (steps.ends - steps.starts).tolist()))
+    ]
 
 
 def _headline(host_us: float, share: float | None, device_share: float | None, steps: int) -> str:

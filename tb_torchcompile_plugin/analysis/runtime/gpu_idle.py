@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,
@@ -121,32 +121,22 @@ def idle_culprits(profile: Profile) -> list[HeldUp]:
     calls of the launch sequence. The rest is one row without a name: so the rows of a device sum to its idle time in
     the step.
     """
-    lane = profile.of(launch_sequence)
-    if len(lane) < 2 or not profile.of(idle_gaps):
-        return []
-    pieces, windows = profile.of(host_timeline), profile.of(modeled_windows)
-    times, culprits = Intervals(pieces.begin, pieces.end), culprits_of(profile, pieces)
-    rows: list[HeldUp] = []
-    for device, busy in profile.of(busy_intervals).items():
-        idle = subtract(windows, busy)
-        overhead_ns = 1000 * profile.of(step_time).overhead_us * len(windows.starts)
-        left = max(1 - overhead_ns / max(idle.total_ns, 1), 0.0)  # of idle time in an unprofiled step
-        if 100 * left * idle.total_ns > thresholds.IDLE_PERCENT * (windows.total_ns - overhead_ns):
-            rows += _culprit_rows(profile, device, idle, len(windows.starts), left, times, culprits)
-    return rows
+    devices = profile.of(idle_gaps) if len(profile.of(launch_sequence)) > 1 else ()
+    return [row for device in devices for row in _culprit_rows(profile, device)]
 
 
-def _culprit_rows(
-    profile: Profile,
-    device: int,
-    idle: Intervals,
-    steps: int,
-    left: float,
-    times: Intervals,
-    culprits: Attributions,
-) -> Iterator[HeldUp]:
-    """Yield the rows of one device. steps: in how many it idles; left: the share that is left without profiling."""
-    trace = profile.trace
+def _culprits(profile: Profile) -> Attributions:
+    return culprits_of(profile, profile.of(host_timeline))
+
+
+def _culprit_rows(profile: Profile, device: int) -> Iterator[HeldUp]:
+    """Yield the rows of one device."""
+    trace, pieces, windows = profile.trace, profile.of(host_timeline), profile.of(modeled_windows)
+    idle, steps = subtract(windows, profile.of(busy_intervals)[device]), len(windows.starts)
+    overhead_ns = 1000 * profile.of(step_time).overhead_us * steps
+    left = max(1 - overhead_ns / max(idle.total_ns, 1), 0.0)  # of idle time in an unprofiled step
+    if 100 * left * idle.total_ns <= thresholds.IDLE_PERCENT * (windows.total_ns - overhead_ns):
+        return
 
     def row(culprit: Attribution, ns: int, calls: Int64s, pattern: str) -> HeldUp:
         longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
@@ -165,13 +155,13 @@ def _culprit_rows(
             longest_row=longest,
         )
 
-    ns = covered_ns(idle, *times)
+    ns, culprits = covered_ns(idle, pieces.begin, pieces.end), profile.of(_culprits)
     by_culprit = sums(culprits.code, ns, len(culprits.culprits))
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
     for code in order:
         selected = np.flatnonzero((culprits.code == code) & (ns > 0))
         calls = np.unique(culprits.call[selected][culprits.call[selected] >= 0])
-        pattern = _pattern(profile, times.starts[selected], calls)
+        pattern = _pattern(profile, pieces.begin[selected], calls)
         yield row(culprits.culprits[code], int(by_culprit[code]), calls, pattern)
     if rest := idle.total_ns - int(by_culprit[order].sum()):
         yield row(_REST, rest, np.zeros(0, np.int64), "")

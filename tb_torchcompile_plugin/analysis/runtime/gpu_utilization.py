@@ -3,13 +3,14 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     GapBin,
     HeldUp,
@@ -20,18 +21,23 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     idle_culprits,
     longest_gaps,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile import steps as profile_steps
-from tb_torchcompile_plugin.profile.columns import groups_of_equal
+from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
+from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
+from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_replay
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
+_WORK = 3  # kinds of work of a device: compute, exposed communication, exposed memory
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
@@ -39,19 +45,16 @@ _MAX_GAPS = 50  # listed of each device
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What bounds a step on the clock that limits it: the largest of six parts that sum to `wall_us`."""
+    """What bounds a step on the clock that limits it: the largest of six parts that sum to it.
+
+    compute, copy, communication: the device works, "communication" also where the host waits for it. input, compile,
+    launch: it idles while the host loads data, compiles, or for another reason.
+    """
 
     bound: Bound
-    share_percent: float | None  # of the bound; None of a window that takes no time
-    device: int
-    wall_us: float
-    compute_us: float
-    copy_us: float  # the device only copied or filled
-    communication_us: float  # only communication ran, or the host waited for it
-    input_us: float  # the device idled while the host loaded data
-    compile_us: float  # the device idled while the host compiled
-    launch_us: float  # the device idled for another reason
-    least_us: float  # how long the busiest device works: with the same work no step is shorter
+    share_percent: float | None  # of the step; None of a window that takes no time
+    device: int  # the one that is busy longest
+    communication_us: float
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -114,6 +117,49 @@ class DeviceIdle(msgspec.Struct, frozen=True):
     histogram: list[GapBin]
 
 
+class LaunchCall(msgspec.Struct, frozen=True):
+    """All launches through one function of the runtime or driver."""
+
+    name: str
+    calls: int
+    gpu_events: int
+    time_us: float
+    median_us: float
+    max_us: float
+
+
+class CudaGraphs(msgspec.Struct, frozen=True):
+    """How much of the GPU work was launched as CUDA graphs."""
+
+    replays: int  # calls that launched a whole graph
+    gpu_events: int  # that ran as part of graphs
+    gpu_time_percent: float | None  # of the summed GPU event time
+    skip_reasons: (
+        list[str] | None
+    )  # why there was none though asked for, in torch's words; None without compile data
+
+
+class LaunchStats(msgspec.Struct, frozen=True):
+    """The launches of one span. Medians are None where there was no such launch."""
+
+    launches: int
+    gpu_events: int
+    unmatched_events: int  # GPU events whose launch is not in the trace
+    launches_per_step: float | None
+    call_us: float
+    call_median_us: float
+    idle_launches: int  # the stream was idle at the start of the call
+    latency_median_us: float | None  # of these, from the start of the call to the start of the kernel
+    latency_p95_us: float | None
+    queued_launches: int  # the stream was busy at the start of the call
+    queue_wait_median_us: float | None
+    queue_wait_p95_us: float | None
+    short_events: int  # GPU events shorter than the call that launched them, replays apart
+    short_percent: float | None
+    calls: list[LaunchCall]
+    cuda_graphs: CudaGraphs
+
+
 class GpuUtilization(msgspec.Struct, frozen=True):
     """GPU time without kernels. Without GPU events, structs are None and lists empty."""
 
@@ -129,8 +175,7 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     launch_stats: LaunchStats | None
 
 
-@dataclass(frozen=True, eq=False)
-class Utilization:
+class Utilization(NamedTuple):
     """The steps, or where there are none the one window, with what holds over all that are steady."""
 
     steps: list[StepUtilization]
@@ -142,19 +187,6 @@ class Utilization:
     def mean(self) -> DeviceInStep:
         """What the verdict's device does in that step."""
         return next(row for row in self.means if row.device == self.verdict.device)
-
-
-@dataclass(frozen=True, eq=False)
-class _Windows:
-    """What one device did in each window, in ns: arrays with one entry (causes: one row) per window."""
-
-    device: int
-    wall: Int64s
-    busy: Int64s  # the sum of the next three
-    compute: Int64s
-    communication: Int64s  # exposed
-    memory: Int64s  # exposed
-    causes: npt.NDArray[np.int64]
 
 
 def gpu_utilization(profile: Profile) -> GpuUtilization:
@@ -229,100 +261,166 @@ def utilization(profile: Profile) -> Utilization | None:
     trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
     if not profile.of(idle_gaps):
         return None
-    begins, ends = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
-    devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
-    on_host = profile.of(profile_steps.profiled_time) if len(steps) else profile.of(profile_steps.span_window)
+    windows = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
+    parts = {device: _parts(profile, device, windows) for device in profile.of(idle_gaps)}
+    on_host = profile.of(profile_steps.profiled_time) if len(steps) else windows
     rows, lacks = [], profile.of(profile_steps.incomplete_steps) if len(steps) else np.zeros(1, bool)
-    for index, (name, begin, end) in enumerate(zip(steps.names or [None], begins, ends)):
+    for index, (name, begin, end) in enumerate(zip(steps.names or [None], *windows)):
         if lacks[index]:  # without its GPU records it is not idle, but unknown
             continue
         launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
+        in_step = {device: ns[:, index] for device, ns in parts.items()}
         row = StepUtilization(
             step=name,
             start_us=us(begin - trace.window()[0]),
             wall_us=us(end - begin),
-            devices=[_device(device, np.array([index])) for device in devices],
-            verdict=_verdict(devices, np.array([index])),
+            devices=[_device(device, ns) for device, ns in in_step.items()],
+            verdict=_verdict(in_step),
             launches=launches.launches,
             launch_call_us=us(launches.time_ns),
             graph_replays=launches.replays,
         )
         rows.append(row)
     steady = profile.of(profile_steps.steady_steps)
-    counted = steady.rows if steady else np.arange(len(begins))
-    # Profiling makes the host slower, so a device idles longer: its work takes as long unprofiled.
-    overhead_ns = (
-        round(1000 * profile.of(profile_steps.step_time).overhead_us * len(counted)) if steady else 0
-    )
-    total = _verdict(devices, counted, overhead_ns)
-    means = [_device(device, counted, overhead_ns) for device in devices]
-    return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], total, means)
-
-
-def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Windows:
-    trace, work = profile.trace, profile.of(gpu_work)
-    on_device = work.where(work.device == device)
-    compute, communication, memory = (covered_ns(layer, begins, ends) for layer in layers(trace, on_device))
-    causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends)
-    assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
-    return _Windows(
-        device=device,
-        wall=ends - begins,
-        busy=memory,
-        compute=compute,
-        communication=communication - compute,
-        memory=memory - communication,
-        causes=causes,
-    )
-
-
-def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> Verdict:
-    """Return the verdict over these windows, by the device that is busy longest, without so much overhead."""
-    windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
-    columns = windows.busy, windows.communication, windows.memory
-    busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    idle = _idle(windows, indices, overhead_ns)
-    wall = busy + int(idle.sum())
-    parts: dict[Bound, int] = {
-        "compute": busy - communication - memory,
-        "copy": memory,
-        "communication": communication + int(idle[_COMMUNICATION]),
-        "input": int(idle[_INPUT]),
-        "compile": int(idle[_COMPILE]),
+    counted = steady.rows if steady else np.arange(1)
+    overhead_us = profile.of(profile_steps.step_time).overhead_us if steady else 0.0
+    total = {
+        device: _unprofiled(ns[:, counted].sum(axis=1), round(1000 * overhead_us * len(counted)))
+        for device, ns in parts.items()
     }
-    parts["launch"] = wall - sum(parts.values())
-    bound = max(parts, key=lambda name: parts[name])
-    return Verdict(
-        bound=bound,
-        share_percent=share_percent(parts[bound], wall),
-        device=windows.device,
-        wall_us=us(wall),
-        **{f"{name}_us": us(ns) for name, ns in parts.items()},
-        least_us=us(busy),
-    )
+    means = [_device(device, ns, len(counted)) for device, ns in total.items()]
+    return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], _verdict(total), means)
 
 
-def _idle(windows: _Windows, indices: Int64s, overhead_ns: int) -> Int64s:
-    """Return why the device idled in these windows (ns), with each cause as much shorter as all are by the overhead."""
-    idle = windows.causes[indices].sum(axis=0)
+def _parts(profile: Profile, device: int, windows: Intervals) -> Int64s:
+    """Return how long (ns) a device did what in each window (column): `_WORK`, then idle by cause; they sum to it."""
+    work = profile.of(gpu_work)
+    reach = [
+        covered_ns(layer, *windows) for layer in layers(profile.trace, work.where(work.device == device))
+    ]
+    causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), *windows).T
+    parts = np.concatenate([np.diff(reach, axis=0, prepend=0), causes])
+    assert np.array_equal(parts.sum(axis=0), windows.ends - windows.starts)
+    return parts
+
+
+def _unprofiled(parts: Int64s, overhead_ns: int) -> Int64s:
+    """Return the parts without so much profiling, which makes a device idle longer: its work takes as long."""
+    idle = parts[_WORK:]
     total = int(idle.sum())
-    assert total == int((windows.wall - windows.busy)[indices].sum()), "the parts do not sum to the windows"
     left = max(total - overhead_ns, 0)  # in whole ns that sum to it
     edges = np.round(np.cumsum(idle) * (left / total if total else 0.0)).astype(np.int64)
-    return np.diff(edges, prepend=0)
+    return np.concatenate([parts[:_WORK], np.diff(edges, prepend=0)])
 
 
-def _device(windows: _Windows, indices: Int64s, overhead_ns: int = 0) -> DeviceInStep:
-    """Return what the device did in the mean of these windows, without so much overhead in all of them."""
-    count = len(indices)
-    busy, idle = int(windows.busy[indices].sum()), _idle(windows, indices, overhead_ns)
+def _verdict(parts: Mapping[int, Int64s]) -> Verdict:
+    """Return the verdict by the parts (ns) of the device that is busy longest."""
+    device = max(parts, key=lambda device: int(parts[device][:_WORK].sum()))
+    (compute, communication, memory), idle = parts[device][:_WORK], parts[device][_WORK:]
+    by_bound: dict[Bound, int] = {
+        "compute": compute,
+        "copy": memory,
+        "communication": communication + idle[_COMMUNICATION],
+        "input": idle[_INPUT],
+        "compile": idle[_COMPILE],
+    }
+    wall = parts[device].sum()
+    by_bound["launch"] = wall - sum(by_bound.values())
+    bound = max(by_bound, key=lambda name: by_bound[name])
+    share = share_percent(by_bound[bound], wall)
+    return Verdict(bound, share, device, communication_us=us(by_bound["communication"]))
+
+
+def _device(device: int, parts: Int64s, windows: int = 1) -> DeviceInStep:
+    """Return what a device did, in the mean of the windows over which the parts (ns) are summed."""
+    (compute, communication, memory), idle = parts[:_WORK], parts[_WORK:]
+    busy = parts[:_WORK].sum()
     return DeviceInStep(
-        device=windows.device,
-        busy_us=us(busy) / count,
-        busy_percent=share_percent(busy, busy + int(idle.sum())),
-        compute_us=us(windows.compute[indices].sum()) / count,
-        exposed_communication_us=us(windows.communication[indices].sum()) / count,
-        exposed_memory_us=us(windows.memory[indices].sum()) / count,
-        idle_us=us(idle.sum()) / count,
-        idle=idle_causes(idle, count),
+        device=device,
+        busy_us=us(busy) / windows,
+        busy_percent=share_percent(busy, parts.sum()),
+        compute_us=us(compute) / windows,
+        exposed_communication_us=us(communication) / windows,
+        exposed_memory_us=us(memory) / windows,
+        idle_us=us(idle.sum()) / windows,
+        idle=idle_causes(idle, windows),
     )
+
+
+def launch_stats(profile: Profile) -> LaunchStats | None:
+    """Return the launches of a span; None without GPU events."""
+    trace, work, launches = profile.trace, profile.of(gpu_work), profile.of(launch_calls)
+    if not len(work.index):
+        return None
+    steps = profile.of(profile_steps.StepWindows)
+    windows = zip(steps.starts.tolist(), steps.ends.tolist())
+    in_steps = sum(launches.between(begin, end).launches for begin, end in windows)
+    wait = trace.ts[launches.event] - launches.start
+    latency, queued = wait[launches.idle], wait[~launches.idle]
+    launch = trace.launch_of()[work.index]
+    compared = np.flatnonzero((launch >= 0) & ~mask_of(trace.names, is_replay)[trace.name[launch]])
+    short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
+    return LaunchStats(
+        launches=len(launches.call),
+        gpu_events=len(work.index),
+        unmatched_events=len(work.index) - int(launches.events.sum()),
+        launches_per_step=in_steps / len(steps) if len(steps) else None,
+        call_us=us(launches.dur.sum()),
+        call_median_us=percentile_us(launches.dur) or 0.0,
+        idle_launches=len(latency),
+        latency_median_us=percentile_us(latency),
+        latency_p95_us=percentile_us(latency, 95),
+        queued_launches=len(queued),
+        queue_wait_median_us=percentile_us(queued),
+        queue_wait_p95_us=percentile_us(queued, 95),
+        short_events=short,
+        short_percent=share_percent(short, len(compared)),
+        calls=_by_function(trace, launches),
+        cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
+    )
+
+
+def percentile_us(ns: Int64s, percent: int = 50) -> float | None:
+    """Return a percentile of times, by default the median, in µs; None without any."""
+    return float(np.percentile(ns, percent)) / 1000 if len(ns) else None
+
+
+def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
+    """Return one row per function, most time first."""
+    rows = []
+    for same in groups_of_equal(np.arange(len(launches.call)), trace.name[launches.call]):
+        dur = launches.dur[same]
+        row = LaunchCall(
+            name=trace.names[trace.name[launches.call[same[0]]]],
+            calls=len(dur),
+            gpu_events=int(launches.events[same].sum()),
+            time_us=us(dur.sum()),
+            median_us=percentile_us(dur) or 0.0,
+            max_us=us(dur.max()),
+        )
+        rows.append(row)
+    return sorted(rows, key=lambda row: -row.time_us)
+
+
+def _cuda_graphs(trace: Trace, work: GpuWork, launches: LaunchCalls, data: CompileData | None) -> CudaGraphs:
+    calls = trace.select(cat=RUNTIME_CATS)
+    replayed = work.index[np.isin(trace.launch_of()[work.index], launches.call[launches.replay])]
+    return CudaGraphs(
+        replays=int(mask_of(trace.names, is_replay)[trace.name[calls]].sum()),
+        gpu_events=len(replayed),
+        gpu_time_percent=share_percent(int(trace.dur[replayed].sum()), int(trace.dur[work.index].sum())),
+        skip_reasons=list(dict.fromkeys(row.text for row in data.of(skipped_graphs))) if data else None,
+    )
+
+
+def cudagraph_skips(data: CompileData) -> int | None:
+    """Return torch's own count, None where it was not recorded; skips at run time leave no other record."""
+    if not data.summary.counters:
+        return None
+    return sum(int(row.value) for row in data.summary.counters if (row.group, row.name) == CUDAGRAPH_SKIPS)
+
+
+def skip_reason(metrics: Mapping[str, str]) -> str:
+    """Return the reason in one record of torch's metrics, "" where it has none."""
+    text = metrics.get(CUDAGRAPH_SKIP_REASON)
+    return str(json.loads(text) or "").strip() if text else ""

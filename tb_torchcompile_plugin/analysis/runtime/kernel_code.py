@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.profile.columns import (
     groups_of_equal,
     mask_of,
     ordinals,
+    values_at,
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
@@ -33,7 +34,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, outermost_ancestor
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph_call
 
@@ -114,20 +115,13 @@ def _matched(trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> di
 
 def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
     """Return for each launch the outermost operator inside a graph's execution, and that execution; -1 without one."""
-    is_graph = mask_of(trace.names, is_graph_call)
-    is_op = mask_of(trace.cats, OPERATOR.__eq__)
-    tops, executions = (np.full(len(rows.op), -1, np.int64) for _ in range(2))
-    climbing = np.flatnonzero((rows.graph_key >= 0) & (rows.op >= 0))
-    at = outermost = rows.op[climbing]
-    while len(climbing):
-        outermost = np.where(is_op[trace.cat[at]], at, outermost)  # Python frames are passed over
-        parent = trace.parent[at]
-        inside = (parent >= 0) & is_graph[trace.name[parent]]
-        tops[climbing[inside]] = outermost[inside]
-        executions[climbing[inside]] = parent[inside]
-        further = ~inside & (parent >= 0)
-        climbing, at, outermost = climbing[further], parent[further], outermost[further]
-    return tops, executions
+    is_graph = mask_of(trace.names, is_graph_call)[trace.name]
+    is_op = mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    op = np.where(rows.graph_key >= 0, rows.op, -1).astype(np.int64)
+    executions = first_ancestor(trace.parent, values_at(trace.parent, op).astype(np.int64), is_graph)
+    in_graph = np.where(is_graph[trace.parent], -1, trace.parent)
+    tops = outermost_ancestor(in_graph, op, is_op.__getitem__)  # Python frames are passed over
+    return np.where(executions >= 0, tops, -1), executions
 
 
 def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[list[str]]:

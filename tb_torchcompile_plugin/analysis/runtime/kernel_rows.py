@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import LineOrigin
-from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix, is_anonymous
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 
 _KEY_NAME, _KEY_GRAPH = 100, 12  # characters of name and graph in a key, which stands in addresses
 # Generated code that mostly moves data: templates multiply matrices.
@@ -174,17 +174,6 @@ def step_categories(profile: Profile) -> list[StepCategory]:
 def distinct_kernels(profile: Profile) -> int:
     """Return how many kernels there are by device and name: a name has one row for each graph that launches it."""
     return sum(len(np.unique(rows.name)) for rows in profile.of(kernel_launches))
-
-
-def unnamed_triton(profile: Profile) -> tuple[int, int]:
-    """Return the time (ns) of kernels called `triton_`, as torch was asked to, and of those whose launch has a name."""
-    is_unnamed = mask_of(profile.trace.names, is_anonymous)
-    total = named = 0
-    for rows in profile.of(kernel_launches):
-        unnamed = is_unnamed[profile.trace.name[rows.index]]
-        total += int(rows.dur[unnamed].sum())
-        named += int(rows.dur[unnamed & ~is_unnamed[rows.name]].sum())
-    return total, named
 
 
 def launched_in_steps(profile: Profile, rows: Launches) -> Mask:

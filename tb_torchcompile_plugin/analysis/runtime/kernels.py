@@ -47,6 +47,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.devices import Peak
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, defined_name
 
 _MAX_POINTS = 2000  # launches that a sparkline can show
@@ -172,7 +173,8 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
     busy_ns = busy(trace, rows.index[counted]).total_ns
     wall_ns = max(int(profile.of(step_ns).sum()) or last - first, busy_ns)
     externs = profile.of(extern_lines)[rows.device]
-    peak = next((peak for peak in profile.of(roofline.device_peaks)[0] if peak.device == rows.device), None)
+    peaks = {peak.device: peak for peak in profile.of(roofline.device_peaks)[0]}
+    peak = Peak() if rows.device == "cpu" else peaks[rows.device]
     configs_of, modules_of = launch_configs(trace, rows, kernels), module_names(trace, rows, kernels)
     for indices, alone, configs, modules in zip(kernels, alone_of, configs_of, modules_of, strict=True):
         kernel, dur = kernel_name(profile, rows, indices), rows.dur[indices]
@@ -247,17 +249,14 @@ def kernel_details(
 ) -> KernelDetails:
     """Return the kernel of one row, or raise NotFound; "" stands for an id or key that the row does not have."""
     wanted = [device, name, compile_id, graph_key]
-    for rows in profile.of(kernel_launches):
-        for indices in groups(rows):
-            kernel = kernel_name(profile, rows, indices)
-            if ["" if part is None else str(part) for part in kernel] == wanted:
-                return _details(profile, kernel, rows, indices)
+    for kernel, rows, indices in profile.of(kernel_rows):
+        if [str(kernel.device), kernel.name, kernel.compile_id or "", kernel.graph_key or ""] == wanted:
+            return _details(profile, kernel, rows, indices)
     raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
 
 
-def _details(profile: Profile, kernel: KernelName, rows: Launches, indices: Int64s) -> KernelDetails:
-    direction = _direction(profile, kernel, rows, indices)
-    code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
+def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) -> KernelDetails:
+    code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, kernel.direction)
     idle: Int64s = np.empty(0, np.int64)
     if rows.device != "cpu":
         idle = idle_before(profile, rows.device, profile.trace.ts[rows.index[indices]])

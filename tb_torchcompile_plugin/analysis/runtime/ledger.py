@@ -119,9 +119,6 @@ class _Path(NamedTuple):
     host_ns: Int64s  # of each piece of the host's time
 
 
-_Times = dict[_Key, Counter[str]]  # time (ns) by what ran
-
-
 def ledger(profile: Profile) -> Ledger:
     """Return the critical path of a step by owner."""
     path, times = profile.of(_path), defaultdict[_Key, Counter[str]](Counter)
@@ -130,7 +127,7 @@ def ledger(profile: Profile) -> Ledger:
     rest = path.total_ns - sum(counter.total() for counter in times.values())
     assert rest >= 0, "the ledger is longer than the steps"
     if rest:
-        times[_Key("", "", None, "unaccounted", False)][""] += rest
+        times[_key(None, "", "unaccounted", is_gpu=False)][""] += rest
     rows = _rows(profile, path, times)
     sites = _sites(rows)
     return Ledger(_sentences(profile, sites), sites, rows)
@@ -311,23 +308,16 @@ def _by_operator(profile: Profile, operator: Int64s) -> Iterator[tuple[str, Int6
     is_label = mask_of(trace.names, lambda name: is_step(name) or is_graph(name))[trace.name[operator]]
     operator = np.where(is_label, -1, operator)
     shapes = tensor_shapes(profile, np.unique(operator[operator >= 0]))
-    texts = [
-        "" if row < 0 else _with_shapes(trace.names[trace.name[row]], shapes[row])
+    texts = [  # "aten::mm [64, 8] [8, 16]"
+        "" if row < 0 else " ".join((trace.names[trace.name[row]], *map(str, shapes[row])))
         for row in operator.tolist()
     ]
-    codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
-    code = np.array([codes[text] for text in texts], np.int64)
-    for text, number in codes.items():
-        yield text, np.flatnonzero(code == number)
+    for text, same in grouped(range(len(texts)), texts.__getitem__).items():
+        yield text, np.array(same, np.int64)
 
 
-def _with_shapes(name: str, shapes: list[list[int]]) -> str:
-    """Return "aten::mm [64, 8] [8, 16]"."""
-    return " ".join((name, *map(str, shapes)))
-
-
-def _rows(profile: Profile, path: _Path, times: _Times) -> list[LedgerRow]:
-    """Return the rows of a step as it is unprofiled, with most time first.
+def _rows(profile: Profile, path: _Path, times: dict[_Key, Counter[str]]) -> list[LedgerRow]:
+    """Return the rows of a step as it is unprofiled, with most time first, from the times (ns) by what ran.
 
     A GPU works as long profiled as not, so what profiling adds is taken out of the host's time, in proportion.
     """
@@ -343,11 +333,6 @@ def _rows(profile: Profile, path: _Path, times: _Times) -> list[LedgerRow]:
         time_us = names.total() * scale[key.is_gpu] / max(path.steps, 1)
         named = [name for name, _ in names.most_common(_MAX_NAMES) if name and not is_graph(name)]
         rows.append(LedgerRow(*key, time_us, 100 * time_us / step_us if step_us else 0.0, named))
-    return _with_rest(rows)
-
-
-def _with_rest(rows: list[LedgerRow]) -> list[LedgerRow]:
-    """Return the largest rows, and one without a site for all others of each kind."""
     kept, small = rows[:_MAX_ROWS], rows[_MAX_ROWS:]
     for (kind, is_gpu), others in grouped(small, lambda row: (row.kind, row.is_gpu)).items():
         time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
@@ -356,21 +341,30 @@ def _with_rest(rows: list[LedgerRow]) -> list[LedgerRow]:
 
 
 def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
-    by_site = defaultdict[tuple[str, str, int | None], list[LedgerRow]](list)
-    for row in rows:
-        by_site[row.site, row.file, row.line].append(row)
-    sites = [
-        LedgerSite(
-            *site,
-            time_us=sum(part.time_us for part in parts),
-            host_us=sum((part.time_us for part in parts if not part.is_gpu), 0.0),
-            gpu_us=sum((part.time_us for part in parts if part.is_gpu), 0.0),
-            step_percent=sum(part.step_percent for part in parts),
-            kinds=list(dict.fromkeys(part.kind for part in parts)),
-        )
-        for site, parts in by_site.items()
-    ]
+    by_site = grouped(rows, lambda row: (row.site, row.file, row.line))
+    sites = [_site(*site, list(map(_site_of, parts))) for site, parts in by_site.items()]
     return sorted(sites, key=lambda site: -site.step_percent)
+
+
+def _site_of(row: LedgerRow) -> LedgerSite:
+    host_us, gpu_us = (0.0, row.time_us) if row.is_gpu else (row.time_us, 0.0)
+    return LedgerSite(
+        row.site, row.file, row.line, row.time_us, host_us, gpu_us, row.step_percent, [row.kind]
+    )
+
+
+def _site(site: str, file: str, line: int | None, parts: list[LedgerSite]) -> LedgerSite:
+    """Return the site that is all of these."""
+    return LedgerSite(
+        site,
+        file,
+        line,
+        time_us=sum(part.time_us for part in parts),
+        host_us=sum(part.host_us for part in parts),
+        gpu_us=sum(part.gpu_us for part in parts),
+        step_percent=sum(part.step_percent for part in parts),
+        kinds=list(dict.fromkeys(kind for part in parts for kind in part.kinds)),
+    )
 
 
 def calling_sites(profile: Profile) -> list[LedgerSite]:
@@ -388,31 +382,19 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
         # Two files may have one name.
         lambda site: called.get((site.file, site.line or 0), f"{site.file} {site.site}"),
     )
-    whole = [_joined(*key, parts) if isinstance(key, tuple) else parts[0] for key, parts in groups.items()]
+    whole = []
+    for key, parts in groups.items():
+        if isinstance(key, str) or parts[0].time_us >= _MOST * sum(part.time_us for part in parts):
+            whole.append(parts[0])
+        else:
+            whole.append(_site(at_line(*key), *key, parts))
     return sorted(whole, key=lambda site: -site.step_percent)
-
-
-def _joined(file: str, line: int, parts: list[LedgerSite]) -> LedgerSite:
-    if parts[0].time_us >= _MOST * sum(part.time_us for part in parts):
-        return parts[0]
-    return LedgerSite(
-        at_line(file, line),
-        file,
-        line,
-        time_us=sum(part.time_us for part in parts),
-        host_us=sum(part.host_us for part in parts),
-        gpu_us=sum(part.gpu_us for part in parts),
-        step_percent=sum(part.step_percent for part in parts),
-        kinds=list(dict.fromkeys(kind for part in parts for kind in part.kinds)),
-    )
 
 
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
     """Return "model.py:28 takes 3.10 ms of each step of 6.02 ms, 51.5 %."."""
     step = profile.of(step_time)
-    whole = (
-        f"each step of {duration(step.step_us)}" if step.steps else f"this span of {duration(step.step_us)}"
-    )
+    whole = f"{'each step' if step.steps else 'this span'} of {duration(step.step_us)}"
     named = next((site for site in sites if site.site), None)
     if named is None:
         return ("Nothing was recorded that names a site.",)

@@ -1,5 +1,6 @@
 """Show what was allocated, when, by whom, and what was alive at the peak: of all that was recorded, or of a window."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -253,13 +254,12 @@ def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
     if len(ts) <= 4 * _MAX_POINTS:
         return np.arange(len(ts))
     edges = np.linspace(int(ts[0]), int(ts[-1]) + 1, _MAX_POINTS + 1).astype(np.int64)
-    bounds = np.unique(np.searchsorted(ts, edges))
-    kept = [bounds[:-1], bounds[1:] - 1]
+    windows = list(pairwise(np.unique(np.searchsorted(ts, edges)).tolist()))
+    kept = {edge for first, last in windows for edge in (first, last - 1)}
     for curve in curves:
         for find in (np.argmin, np.argmax):
-            windows = zip(bounds[:-1].tolist(), bounds[1:].tolist())
-            kept.append(np.array([first + find(curve[first:last]) for first, last in windows], np.int64))
-    return np.unique(np.concatenate(kept))
+            kept |= {first + int(find(curve[first:last])) for first, last in windows}
+    return np.array(sorted(kept))
 
 
 def _owners(profile: Profile, events: Moments, inside: Mask, at_peak: Mask) -> list[MemoryOwner]:

@@ -73,7 +73,6 @@ class _Node:
     calls: int | None = None  # None in a graph
     host: int = 0  # with what it called
     self_host: int = 0
-    depth: int = 0
     all_device: int = 0  # this and the next one: with the modules that it called or contains
     all_backward: int = 0
 
@@ -217,39 +216,32 @@ def _graph_nodes(owner: int | str, nodes: dict[str, _Node], first: int) -> list[
 
 def _in_order(nodes: list[_Node], gpu: bool) -> list[Module]:
     """Return the rows as a tree is read: each followed by what it called, the longest first."""
-    for node in nodes:
-        node.depth = nodes[node.parent].depth + 1 if node.parent >= 0 else 0
-        node.all_device, node.all_backward = node.device, node.backward
     for node in reversed(nodes):
+        node.all_device += node.device
+        node.all_backward += node.backward
         # What a module launched itself includes the graphs that it ran.
         if node.parent >= 0 and node.in_graph == nodes[node.parent].in_graph:
             nodes[node.parent].all_device += node.all_device
             nodes[node.parent].all_backward += node.all_backward
     weight = [node.all_device + node.all_backward if node.in_graph else node.host for node in nodes]
-    order = _tree_order([node.parent for node in nodes], weight)
-    row_of = {index: row for row, index in enumerate(order)} | {-1: -1}
-    return [_module(nodes[index], row_of[nodes[index].parent], gpu) for index in order]
-
-
-def _tree_order(parents: list[int], weight: list[int]) -> list[int]:
-    children = grouped(range(len(parents)), parents.__getitem__)
-    order: list[int] = []
-    waiting = sorted(children.get(-1, []), key=weight.__getitem__)
+    children = grouped(sorted(range(len(nodes)), key=weight.__getitem__), lambda index: nodes[index].parent)
+    rows: list[Module] = []
+    waiting = [(index, -1, 0) for index in children.get(-1, [])]  # with the row of its caller, and its depth
     while waiting:
-        row = waiting.pop()
-        order.append(row)
-        waiting += sorted(children.get(row, []), key=weight.__getitem__)
-    return order
+        index, parent, depth = waiting.pop()
+        waiting += [(child, len(rows), depth + 1) for child in children.get(index, [])]
+        rows.append(_module(nodes[index], parent, depth, gpu))
+    return rows
 
 
-def _module(node: _Node, parent: int, gpu: bool) -> Module:
+def _module(node: _Node, parent: int, depth: int, gpu: bool) -> Module:
     host = (None, None) if node.in_graph else (us(node.host), us(node.self_host))
     if node.in_graph and not gpu:
         host = us(node.all_device), us(node.device)
     return Module(
         name=node.name,
         parent=parent,
-        depth=node.depth,
+        depth=depth,
         in_graph=node.in_graph,
         host_us=host[0],
         self_host_us=host[1],

@@ -112,14 +112,9 @@ def _moved(kind: str, numbers: int) -> float | None:
 
 def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     """Return the bytes of all arguments and of a result with their broadcast shape and the type of the largest."""
-    arguments = tensor_bytes(dims, types)
-    if arguments is None or operators.is_argument_bound(name):
+    arguments, tensors = tensor_bytes(dims, types), _tensors(dims, types)
+    if arguments is None or not tensors or operators.is_argument_bound(name):
         return arguments
-    tensors = [
-        (shape, operators.TYPE_BYTES[kind])
-        for shape, kind in zip(decoded(dims), decoded(types))
-        if kind in operators.TYPE_BYTES and is_shape(shape)
-    ]
     if name.endswith("_"):
         shape, size = tensors[0]
     else:
@@ -133,15 +128,20 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
 
 def tensor_bytes(dims: str, types: str) -> float | None:
     """Return the summed size of all tensors among the arguments; None where a type or a shape is unknown."""
-    shapes, kinds = decoded(dims), decoded(types)
+    tensors = _tensors(dims, types)
+    return float(sum(math.prod(shape) * size for shape, size in tensors)) if tensors else None
+
+
+def _tensors(dims: str, types: str) -> list[tuple[Shape, int]] | None:
+    """Return the shape of each tensor and the bytes of a number in it; None where a type is unknown."""
+    kinds = decoded(types)
     if any(kind not in operators.TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds):
         return None
-    sizes = [
-        math.prod(shape) * size
-        for shape, kind in zip(shapes, kinds)
-        if (size := operators.TYPE_BYTES.get(kind)) and is_shape(shape)
+    return [
+        (shape, operators.TYPE_BYTES[kind])
+        for shape, kind in zip(decoded(dims), kinds)
+        if kind in operators.TYPE_BYTES and is_shape(shape)
     ]
-    return float(sum(sizes)) if sizes else None
 
 
 def shapes_in(dims: str) -> list[Shape]:

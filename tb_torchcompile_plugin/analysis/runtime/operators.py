@@ -6,7 +6,7 @@ shapes, by the line of Python that called, by the user's label, by compilation. 
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -38,9 +38,12 @@ from tb_torchcompile_plugin.torch_names.operators import (
 )
 
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
-_KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
-_KIND_OF_CAT: dict[str, int] = {slices.OPERATOR: 0, slices.LABEL: 1, slices.OVERHEAD: 3}
-_RUNTIME = 2  # index of "runtime" in _KINDS
+_KINDS: tuple[OperatorKind, ...] = get_args(OperatorKind)
+_KIND_OF_CAT: dict[str, OperatorKind] = {
+    slices.OPERATOR: "operator",
+    slices.LABEL: "label",
+    slices.OVERHEAD: "overhead",
+}
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
@@ -176,7 +179,8 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     shown = [slices.ALL_STEPS if slices.is_profiler_step(name) else name for name in trace.names]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
-    kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
+    kinds = [_KINDS.index(_KIND_OF_CAT.get(cat, "runtime")) for cat in trace.cats]
+    kind = np.array(kinds, np.int64)[trace.cat[calls.index]]
     keys, row_of = distinct(name, kind, codes)
     names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
     for (number, kind_code, part), *figures in zip(
@@ -240,10 +244,16 @@ def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
 
 
 def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
-    """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them."""
+    """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them.
+
+    torch counts none of a convolution whose stride is one number, or whose padding has a name.
+    """
     try:
         if name == CONVOLUTION:
-            count = _convolution(shapes[0], shapes[1], *(number_or_sizes(value) for value in values[3:7]))
+            image, weight = shapes[:2]
+            stride, padding, dilation = map(number_or_sizes, values[3:6])
+            size = convolved(image[2:], weight[2:], padding, stride, dilation)
+            count = 2 * image[0] * prod(size) * prod(weight)
         elif name in FLOP_ELEMENTWISE:
             count = prod(shapes[0])
         else:
@@ -253,15 +263,3 @@ def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return 0
     return count if 0 <= count < _MAX_FLOPS else 0
-
-
-def _convolution(
-    image: Shape, weight: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int
-) -> int:
-    """Return the FLOPs of a convolution; torch counts none for a stride of one number, or padding by name."""
-    batch, channels, *size = image
-    filters, _, *kernel = weight
-    if len(size) != 2 or len(kernel) != 2:
-        return 0
-    out = convolved(size, kernel, padding, stride, dilation)
-    return 2 * batch * prod(out) * prod(kernel) * channels * filters // groups

@@ -70,12 +70,12 @@ def recomputed(profile: Profile) -> list[Recomputed]:
     for row, code in profile.of(Ownership).backwards:
         begin = int(trace.ts[row])
         backwards.append((names[code], row, begin, begin + int(trace.dur[row])))
-    forward, backward = _by_id(profile, forwards), _by_id(profile, backwards)
+    forward = _by_id(profile, forwards)
     return [
         row
-        for name in backward
+        for name, graphs in _by_id(profile, backwards).items()
         if name in forward
-        for row in _recomputed(profile, name, forward[name], backward[name])
+        for row in _recomputed(profile, name, forward[name], graphs)
     ]
 
 
@@ -140,29 +140,22 @@ def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[
 
 def _heavy_calls(profile: Profile) -> dict[int, list[_Heavy]]:
     """Return by thread, in order of time, the outermost operators that launched heavy work."""
-    trace, kernels = profile.trace, _kernels(profile)
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    is_heavy = mask_of(trace.names, lambda name: heavy_work(name) is not None)
+    if not is_heavy.any():
+        return {}
+    launches = profile.of(launch_sequence).row[queue.point].astype(np.int64)
+    outermost = outermost_ancestor(trace.parent, launches, lambda at: is_heavy[trace.name[at]])
+    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
+    kernels: dict[int, set[int]] = defaultdict(set)  # codes of names, by row of the operator
+    for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):
+        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
+            kernels[row] |= set() if generated[code] else {code}
     rows = np.array(sorted(kernels, key=trace.ts.__getitem__), np.int64)
-    sizes = codes_of(trace, "input_dims", rows)
     calls: dict[int, list[_Heavy]] = defaultdict(list)
-    for row, size in zip(rows.tolist(), sizes.tolist()):
+    for row, size in zip(rows.tolist(), codes_of(trace, "input_dims", rows).tolist()):
         name, begin = trace.names[trace.name[row]], int(trace.ts[row])
         kind = heavy_work(name) or ""
         key = (_NUMBER.sub("", name), size, frozenset(kernels[row] if kind == "product" else ()))
         calls[int(trace.track[row])].append(_Heavy(row, begin, begin + int(trace.dur[row]), kind, key))
     return calls
-
-
-def _kernels(profile: Profile) -> dict[int, set[int]]:
-    """Return the outermost operators of heavy work, with the name codes of the kernels that they launched."""
-    trace, queue = profile.trace, profile.of(gpu_queue)
-    is_heavy = mask_of(trace.names, lambda name: heavy_work(name) is not None)
-    if not is_heavy.any():
-        return {}
-    calls = profile.of(launch_sequence).row[queue.point].astype(np.int64)
-    outermost = outermost_ancestor(trace.parent, calls, lambda at: is_heavy[trace.name[at]])
-    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
-    kernels: dict[int, set[int]] = defaultdict(set)
-    for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):
-        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
-            kernels[row] |= set() if generated[code] else {code}
-    return kernels

@@ -89,23 +89,16 @@ class Achieved(msgspec.Struct, frozen=True):
     flop_per_byte: float | None = None  # of launches where both are known
     precision: Precision | None = None  # whose peak `tflop_percent` refers to; bf16 stands for float16, too
     bytes_per_launch: float | None = None  # the mean
-    floor_us: float | None = None  # the least that the launches can take, at the peak of what bounds them
-    above_floor_us: float | None = None  # how much longer they took; None where the floor is unknown
+    # How much longer they took than they need at the peak of what bounds them; None where that is unknown.
+    above_floor_us: float | None = None
 
 
-class DevicePeak(msgspec.Struct, frozen=True):
+class DevicePeak(Peak, frozen=True, kw_only=True):
     """What one device can do."""
 
     device: int
     name: str | None
     known: bool  # false where the table has no such device: then shares of a peak are None
-    bandwidth_gb_s: float | None
-    fp32_tflop_s: float | None
-    tf32_tflop_s: float | None
-    bf16_tflop_s: float | None
-
-
-_UNKNOWN_PEAK = DevicePeak(-1, None, False, None, None, None, None)
 
 
 def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
@@ -122,7 +115,7 @@ def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
         except ValueError as error:
             peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
         figures = msgspec.structs.asdict(peak or Peak())
-        rows.append(DevicePeak(device, names.get(device), peak is not None, **figures))
+        rows.append(DevicePeak(device=device, name=names.get(device), known=peak is not None, **figures))
     return rows, notices
 
 
@@ -202,15 +195,10 @@ def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
 
 
 def achieved(
-    trace: Trace,
-    rows: Launches,
-    work: Work,
-    indices: Int64s,
-    peak: DevicePeak | None,
-    code: Definition | None,
+    trace: Trace, rows: Launches, work: Work, indices: Int64s, peak: Peak, code: Definition | None
 ) -> Achieved:
     """Return what the launches of one kernel achieved; code: as which inductor wrote it."""
-    first, dur, peak = indices[0], rows.dur[indices], peak or _UNKNOWN_PEAK
+    first, dur = indices[0], rows.dur[indices]
     category, name = CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
     is_copy = int(rows.category[first]) in _COPIES
     top_gb_s = None if is_copy else peak.bandwidth_gb_s
@@ -225,7 +213,6 @@ def achieved(
     if tflop_s is not None and fastest is not None and tflop_s > _MAX_OF_PEAK * fastest:
         flop, tflop_s, flop_from = np.full(len(flop), np.nan), None, None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
-    floor_us, above_us = (None, None) if is_copy else _floor_us(category, moved, flop, dur, peak, limit)
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=100 * gb_s / top_gb_s if gb_s is not None and top_gb_s else None,
@@ -236,8 +223,7 @@ def achieved(
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
         precision=None if tflop_s is None else precision,
         bytes_per_launch=None if np.isnan(moved).all() else float(np.nanmean(moved)),
-        floor_us=floor_us,
-        above_floor_us=above_us,
+        above_floor_us=None if is_copy else _above_floor_us(category, moved, flop, dur, peak, limit),
     )
 
 
@@ -270,18 +256,16 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
     return None if rounds is None else "tf32" if rounds else "fp32"
 
 
-def _floor_us(
-    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: DevicePeak, tflop_s: float | None
-) -> tuple[float | None, float | None]:
-    """Return the floor and the time above it, of the launches whose floor is known."""
+def _above_floor_us(
+    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
+) -> float | None:
+    """Return the time above the floor, of the launches whose floor is known."""
     needs_flop = category in PRODUCTS
     if not peak.bandwidth_gb_s or (needs_flop and not tflop_s):
-        return None, None
+        return None
     least = moved / peak.bandwidth_gb_s  # a byte per ns is a GB/s
     if tflop_s:
         least = np.fmax(least, flop / (1e3 * tflop_s))
     known = ~np.isnan(flop if needs_flop else least)
-    if not known.any():
-        return None, None
-    floor = np.minimum(least[known], dur[known]).round().astype(np.int64)
-    return us(floor.sum()), us((dur[known] - floor).sum())
+    above = (dur[known] - least[known].round()).clip(min=0)
+    return us(above.sum()) if known.any() else None

@@ -3,7 +3,7 @@
 The rows come from the other packages. Unknown is null, never 0.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,18 +38,18 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     KernelCategory,
     distinct_kernels,
     kernel_categories,
-    unnamed_triton,
 )
-from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.coverage import Coverage, coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, profiled_steps, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 from tb_torchcompile_plugin.torch_names.records import Phase
 
 
@@ -184,7 +184,7 @@ def span_report(profile: Profile) -> Span:
             "compiled_regions": profile.of(regions.headline),
             "recompiles": profile.of(moments.headline),
         },
-        hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
+        hints=Hints(profile.of(unnamed_cpu_kernels), unnamed_triton_kernels(profile)),
     )
 
 
@@ -200,8 +200,14 @@ def unnamed_cpu_kernels(profile: Profile) -> str:
     )
 
 
-def _unnamed_triton_kernels(profile: Profile) -> str:
-    unnamed_ns, named_ns = profile.of(unnamed_triton)
+def unnamed_triton_kernels(profile: Profile) -> str:
+    """Return that torch was asked to call kernels `triton_`, and how much of their time the launch names; "" if not."""
+    is_unnamed = mask_of(profile.trace.names, is_anonymous)
+    unnamed_ns = named_ns = 0
+    for rows in profile.of(kernel_launches):
+        unnamed = is_unnamed[profile.trace.name[rows.index]]
+        unnamed_ns += int(rows.dur[unnamed].sum())
+        named_ns += int(rows.dur[unnamed & ~is_unnamed[rows.name]].sum())
     if not unnamed_ns:
         return ""
     return (
@@ -258,23 +264,13 @@ def compile_report(data: CompileData) -> Compile:
 
 
 def _environment(summary: CompileSummary) -> Environment:
+    """Return what was recorded; what is "" or not set is unknown."""
     recorded = summary.environment
-    return Environment(
-        torch_version=recorded.torch_version or None,
-        python_version=recorded.python_version or None,
-        plugin_version=recorded.plugin_version or None,
-        cuda_version=recorded.cuda_version or None,
-        hip_version=recorded.hip_version or None,
-        triton_version=recorded.triton_version or None,
-        device_names=list(recorded.device_names),
-        hostname=recorded.hostname or None,
-        pid=recorded.pid or None,
-        rank=optional_number(recorded, "rank"),
-        world_size=optional_number(recorded, "world_size"),
-        capture=recorded.capture or None,
-        backends=list(recorded.backends),
-        variables=dict(sorted(recorded.variables.items())),
-    )
+    known = {field.name: value for field, value in recorded.ListFields() if value != ""}
+    fields: dict[str, Any] = {name: known.get(name) for name in Environment.__struct_fields__}
+    fields["device_names"], fields["backends"] = list(recorded.device_names), list(recorded.backends)
+    fields["variables"] = dict(sorted(recorded.variables.items()))
+    return Environment(**fields)
 
 
 def compiled_sentence(data: CompileData | None, inside: str = "") -> str:

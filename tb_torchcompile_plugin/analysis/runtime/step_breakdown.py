@@ -99,7 +99,6 @@ class SlowStep(msgspec.Struct, frozen=True):
     step: str
     row: int  # among the steps
     excess_us: float  # time beyond the median step
-    times_median: float
     # `gc` or `autotune`, where recorded; `recompile` or `compile`; otherwise the part that grew most. None where
     # none of them explains half of the excess.
     reason: Reason | None
@@ -133,33 +132,18 @@ class Compiling(NamedTuple):
 def step_breakdown(profile: Profile) -> StepReport:
     """Return where the time of each step goes, how much steps vary, and why some are slow."""
     steps, times = profile.of(step_breakdowns), profile.of(steady_times)
+    step_time = profile.of(profile_steps.step_time)
     window = None if steps else profile.of(window_breakdown)
     slow = slow_steps(profile, steps)
     headline = "Nothing ran in this span."
     if times:
-        headline = _times_sentence(profile.of(profile_steps.step_time), times)
+        headline = _times_sentence(step_time, times)
         if slow:
             more = " …" if slow[1:] else "."
             headline += f" {plural(len(slow), 'slow step')}: {slow[0].step}, {slow[0].why}{more}"
     elif window:
         headline = f"No steps were marked in {duration(window.wall_us)}."
-    return StepReport(
-        headline=headline,
-        step_time=profile.of(profile_steps.step_time),
-        times=times,
-        steps=steps,
-        slow=slow,
-        window=window,
-        mean_parts=mean_parts(profile),
-    )
-
-
-def mean_parts(profile: Profile, activity: Activities = ThreadActivity) -> list[MeanPart]:
-    """Return the parts of the mean steady step or, without steps, of the span."""
-    steps, steady = profile.of(step_breakdowns, activity), profile.of(profile_steps.steady_steps)
-    window = None if steps else profile.of(window_breakdown, activity)
-    rows = [steps[row] for row in steady.rows.tolist()] if steady else [window] if window else []
-    return _mean_parts(rows, profile.of(profile_steps.step_time))
+    return StepReport(headline, step_time, times, steps, slow, window, mean_parts(profile))
 
 
 def steady_times(profile: Profile) -> StepTimes | None:
@@ -176,15 +160,22 @@ def _times_sentence(step: profile_steps.StepTime, times: StepTimes) -> str:
     return f"A step takes {duration(step.step_us)} (mean of {times.steps:,}{profiled}{varies})."
 
 
-def _mean_parts(steps: Sequence[StepBreakdown], step: profile_steps.StepTime) -> list[MeanPart]:
-    """Return the mean parts of these steps as they are unprofiled, and what profiling adds.
+def mean_parts(profile: Profile, activity: Activities = ThreadActivity) -> list[MeanPart]:
+    """Return the mean parts of the steady steps as they are unprofiled, and what profiling adds.
 
-    A GPU works as long profiled as not, so the overhead is taken out of the other parts, in proportion.
+    Without steps those of the span. A GPU works as long profiled as not, so the overhead is taken out of the other
+    parts, in proportion.
     """
+    steady, step = profile.of(profile_steps.steady_steps), profile.of(profile_steps.step_time)
+    if steady:
+        steps = profile.of(step_breakdowns, activity)
+        rows = [steps[row] for row in steady.rows.tolist()]
+    else:
+        rows = [*filter(None, [profile.of(window_breakdown, activity)])]
     sums: dict[tuple[PartKind, Part], float] = defaultdict(float)
-    for row in steps:
+    for row in rows:
         for part in row.parts:
-            sums[part.kind, part.part] += part.time_us / len(steps)
+            sums[part.kind, part.part] += part.time_us / len(rows)
     on_gpu = sum(us for (kind, _), us in sums.items() if kind == "gpu")
     other = sum(sums.values()) - on_gpu
     left = 1 - step.overhead_us / other if other > step.overhead_us else 1.0
@@ -200,9 +191,8 @@ def _mean_parts(steps: Sequence[StepBreakdown], step: profile_steps.StepTime) ->
 
 def step_breakdowns(profile: Profile, activity: Activities = ThreadActivity) -> list[StepBreakdown]:
     """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
-    steps = profile.of(profile_steps.StepWindows)
-    windows, tracks = profile.of(profile_steps.bottleneck_windows), profile.of(working_tracks)
-    rows = _breakdowns(profile, steps.names, windows, tracks, activity)
+    steps, windows = profile.of(profile_steps.StepWindows), profile.of(profile_steps.bottleneck_windows)
+    rows = _breakdowns(profile, steps.names, windows, steps.tracks, activity)
     return [
         msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
         if lacks
@@ -211,35 +201,16 @@ def step_breakdowns(profile: Profile, activity: Activities = ThreadActivity) -> 
     ]
 
 
-def working_tracks(profile: Profile) -> Int64s:
-    """Return for each step the thread that works in it: the one of its mark, unless that waits for another one."""
-    trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
-    worked = {
-        track: int(covered_ns(busy(trace, rows), steps.starts, steps.ends).sum())
-        for track, rows in by_track(trace, trace.select(cat=(OPERATOR,)))
-    }
-    busiest = max(worked, key=lambda track: worked[track], default=-1)
-    waits = [
-        worked.get(track, 0) < _WAITING_SHARE * worked.get(busiest, 0) for track in steps.tracks.tolist()
-    ]
-    return np.where(np.array(waits, bool), busiest, steps.tracks)
-
-
 def window_breakdown(profile: Profile, activity: Activities = ThreadActivity) -> StepBreakdown | None:
     """Return the whole span as one row; None where nothing ran."""
-    window, trace = profile.of(profile_steps.span_window), profile.trace
-    if not window.total_ns:
-        return None
-    operators = by_track(trace, trace.select(cat=(OPERATOR,)))
-    times = {track: busy(trace, rows).total_ns for track, rows in operators}
-    track = max(times, key=lambda track: times[track], default=-1)
-    return _breakdowns(profile, [None], window, np.array([track]), activity)[0]
+    window = profile.of(profile_steps.span_window)
+    return _breakdowns(profile, [None], window, np.array([-1]), activity)[0] if window.total_ns else None
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, tracks: Int64s, activity: Activities
+    profile: Profile, names: Sequence[str | None], windows: Intervals, marked: Int64s, activity: Activities
 ) -> list[StepBreakdown]:
-    """Return the parts of each window, of the thread in `tracks` where there is no GPU."""
+    """Return the parts of each window; marked: the threads of their marks, -1 for none."""
     begins, ends = windows
     busy_ns = {
         device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()
@@ -250,7 +221,7 @@ def _breakdowns(
     causes: tuple[Cause | HostKind, ...] = CAUSES if activity is ThreadActivity else HOST_KINDS
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in causes]
-        columns = profile.of(activity).split(begins, ends, tracks).T
+        columns = profile.of(activity).split(begins, ends, _working_tracks(profile, windows, marked)).T
     else:
         kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in causes)]
         idle = causes_in(profile.of(idle_gaps)[device], profile.of(activity), begins, ends).T
@@ -267,6 +238,18 @@ def _breakdowns(
         )
         for name, begin, end, column in zip(names, begins, ends, columns.T, strict=True)
     ]
+
+
+def _working_tracks(profile: Profile, windows: Intervals, marked: Int64s) -> Int64s:
+    """Return for each window the thread that works in it: the marked one, unless that waits for another one."""
+    trace = profile.trace
+    worked = {
+        track: int(covered_ns(busy(trace, rows), *windows).sum())
+        for track, rows in by_track(trace, trace.select(cat=(OPERATOR,)))
+    }
+    busiest = max(worked, key=lambda track: worked[track], default=-1)
+    waits = [worked.get(track, 0) < _WAITING_SHARE * worked.get(busiest, 0) for track in marked.tolist()]
+    return np.where(np.array(waits, bool), busiest, marked)
 
 
 def _working(profile: Profile, device: int, windows: Intervals) -> Int64s:
@@ -294,15 +277,13 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
     by_step = grouped(moments or (), lambda moment: moment.step)
     rows = []
     for row in slow:
-        step, excess = steps[row], steps[row].wall_us - median
-        ids = [moment.compile_id for moment in by_step.get(step.step, [])] if step.step else []
+        step, excess = steps[row].step or "", steps[row].wall_us - median
+        ids = [moment.compile_id for moment in by_step.get(step, [])]
         reason, explained = _reason({part: times[row] for part, times in growth.items()}, excess)
-        shown = "recompile" if reason == "compile" and ids else reason
-        why = _REASON_NAMES.get(shown) or str(shown).replace("_", " ")
-        if shown == "recompile":
-            why = f"recompile of {', '.join(ids)}"
-        times_median = step.wall_us / median
-        rows.append(SlowStep(step.step or "", row, excess, times_median, shown, explained, ids, why))
+        why = _REASON_NAMES.get(reason) or str(reason).replace("_", " ")
+        if reason == "compile" and ids:
+            reason, why = "recompile", f"recompile of {', '.join(ids)}"
+        rows.append(SlowStep(step, row, excess, reason, explained, ids, why))
     return rows
 
 

@@ -52,38 +52,29 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     row: int
     lane: int
     name: str
-    cat: str
     color: int
     start_ns: int
     dur_ns: int
-    self_ns: int | None = None
     depth: int
-    crossing: bool = False
     parent: int | None  # row of the slice around it in its lane
-    args: dict[str, Any] | None  # as recorded; None with `args_problem` where the file is gone
-    args_problem: str = ""
+    args_problem: str = ""  # why `arguments` are unknown: the file is gone
     launch: SliceRef | None = None  # the call that launched this GPU work
     kernels: list[SliceRef] = []  # launched by this call
-    op: SliceRef | None = None  # host operator with the same External id
     forward: SliceRef | None = None  # the operator whose gradient this one computes, by autograd's arrows
     backward: list[SliceRef] = []  # the operators that compute this one's gradients
     slice: SliceRef | None = None  # this item in the trace
     compile_id: str | None
     epoch: int | None = None
-    graph_key: str | None = None
     kernel: str | None
     kernel_row: str | None = None  # key of its row among the kernels
     number: int | None = None  # of the launches of a kernel on its device, by time, from 1
     of: int | None = None  # how many launches there are
     previous: SliceRef | None = None
     following: SliceRef | None = None
-    # from the start of the call that launched it; None where that is not in the trace
-    queued_ns: int | None = None
-    idle_before_ns: int | None = None  # how long its device was idle before; None before the first event
     user_line: SourceLine | None = None
-    facts: list[Fact] = []  # shown first
-    related: list[RelatedSlices] = []  # the slices above, as they are shown
-    arguments: list[Fact] = []  # `args`, as they are shown
+    facts: list[Fact]  # shown first
+    related: list[RelatedSlices]
+    arguments: list[Fact]  # as recorded
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
@@ -96,52 +87,36 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
     timeline.check_lanes([lane])
     slices = timeline.slices.get(lane)
     if isinstance(slices, ItemSlices) and 0 <= row < len(slices.start):
-        answer = _item(timeline, slices, lane, row)
-    elif isinstance(slices, TrackSlices) and slices.holds(row):
-        answer = _trace_slice(timeline, slices, lane, row)
-    else:
-        next_step = "Ask for a row that `timeline_window` gave"
-        raise BadRequest(f"lane {lane} has no slice {row}", next_step=next_step)
-    arguments = [
+        return _item(timeline, slices, lane, row)
+    if isinstance(slices, TrackSlices) and slices.holds(row):
+        return _trace_slice(timeline, slices, lane, row)
+    next_step = "Ask for a row that `timeline_window` gave"
+    raise BadRequest(f"lane {lane} has no slice {row}", next_step=next_step)
+
+
+def _arguments(args: dict[str, Any]) -> list[Fact]:
+    return [
         Fact(name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        for name, value in (answer.args or {}).items()
+        for name, value in args.items()
     ]
-    facts, related = _facts(answer, timeline.lanes[lane]), _related(answer)
-    return msgspec.structs.replace(answer, facts=facts, related=related, arguments=arguments)
 
 
-def _facts(row: TimelineSlice, lane: Lane) -> list[Fact]:
-    facts = [
-        time_fact("Duration", row.dur_ns),
-        time_fact("Self", row.self_ns, unknown="What is inside of it is not known"),
-    ]
-    if row.number is not None:
-        meaning = "How long the GPU did nothing before it began"
-        facts.append(time_fact("Idle before", row.idle_before_ns, meaning, "Nothing ran before it"))
-        meaning = "From the begin of the call that launched it to its own"
-        facts.append(time_fact("Queue time", row.queued_ns, meaning, "Its launch is not in the trace"))
-    facts.append(Fact("Start", exact(row.start_ns), "From the trace’s first event"))
+def _facts(lane: Lane, start_ns: int, dur_ns: int, self_ns: int | None, *more: Fact) -> list[Fact]:
     group = "" if lane.group in ("", "compile") else f", {lane.group}"
-    facts.append(Fact("Lane", f"{lane.title}{group}"))
-    if row.graph_key:
-        facts.append(Fact("Graph key", row.graph_key))
-    if row.crossing:
-        facts.append(Fact("Crosses", "It outlasts the slice around it"))
-    return facts
+    return [
+        time_fact("Duration", dur_ns),
+        time_fact("Self", self_ns, unknown="What is inside of it is not known"),
+        *more,
+        Fact("Start", exact(start_ns), "From the trace’s first event"),
+        Fact("Lane", f"{lane.title}{group}"),
+    ]
 
 
-def _related(row: TimelineSlice) -> list[RelatedSlices]:
-    groups: dict[str, list[SliceRef | None]] = {
-        "Launched by": [row.launch],
-        f"Launched {plural(len(row.kernels), 'kernel')}": [*row.kernels],
-        "Operator": [row.op],
-        "Forward": [row.forward],
-        "Backward": [*row.backward],
-        "In the trace": [row.slice],
-    }
+def _related(timeline: Timeline, groups: dict[str, list[int]]) -> list[RelatedSlices]:
+    """Return the groups that have any slices; of rows of the trace, -1 for none."""
     related = []
-    for title, group in groups.items():
-        if slices := [ref for ref in group if ref]:
+    for title, rows in groups.items():
+        if slices := _refs(timeline, rows):
             more = max(0, len(slices) - _MAX_RELATED)
             related.append(RelatedSlices(title, slices[:_MAX_RELATED], more))
     return related
@@ -153,24 +128,25 @@ def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> Timeli
         row=row,
         lane=lane,
         name=item.name,
-        cat="",
         color=int(slices.colors(np.array([row]))[0]),
         start_ns=item.start,
         dur_ns=item.dur,
         depth=int(slices.line[row]),
         parent=slices.parent(row),
-        args=item.facts,
         slice=None if item.row is None else _ref(timeline, item.row),
         compile_id=item.compile_id,
         epoch=item.epoch,
         kernel=item.facts.get("kernel"),
+        facts=_facts(timeline.lanes[lane], item.start, item.dur, None),
+        related=_related(timeline, {"In the trace": [] if item.row is None else [item.row]}),
+        arguments=_arguments(item.facts),
     )
 
 
 def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -> TimelineSlice:
     trace = timeline.rows.trace
     cat, name = trace.cats[trace.cat[row]], trace.names[trace.name[row]]
-    args: dict[str, Any] | None = None
+    args: dict[str, Any] = {}
     args_problem = ""
     try:
         args = trace.args(row)
@@ -184,35 +160,46 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     graph_key = ownership.name(int(ownership.graph_keys(np.array([host]))[0]))
     is_gpu_work = cat in GPU_CATS
     kernels = _launched(trace, row)
+    start, dur = int(trace.ts[row]) - timeline.origin, int(trace.dur[row])
+    launch_fields, launch_facts = _launch(timeline, row) if is_gpu_work else ({}, [])
     kernel = row if is_gpu_work else next(iter(kernels), -1)
     kernel_name = trace.names[trace.name[kernel]] if kernel >= 0 else None
     kernel_row = kernel_name and KernelName(int(trace.device[kernel]), kernel_name, compile_id, graph_key).key
     line = timeline.rows.line_of(row)
+    facts = _facts(timeline.lanes[lane], start, dur, int(trace.self_ns[row]), *launch_facts)
+    if graph_key:
+        facts.append(Fact("Graph key", graph_key))
+    if line >= timeline.rows.depths[slices.track]:
+        facts.append(Fact("Crosses", "It outlasts the slice around it"))
+    groups = {
+        "Launched by": [launch],
+        f"Launched {plural(len(kernels), 'kernel')}": kernels,
+        "Operator": [op] if op != row else [],
+        "Forward": forward[:1],
+        "Backward": backward,
+    }
     return TimelineSlice(
         row=row,
         lane=lane,
         name=name,
-        cat=cat,
         color=int(slices.colors(np.array([row]))[0]),
-        start_ns=int(trace.ts[row]) - timeline.origin,
-        dur_ns=int(trace.dur[row]),
-        self_ns=int(trace.self_ns[row]),
+        start_ns=start,
+        dur_ns=dur,
         depth=line,
-        crossing=line >= timeline.rows.depths[slices.track],
         parent=parent if parent >= 0 else None,
-        args=args,
         args_problem=args_problem,
         launch=_ref(timeline, launch),
         kernels=_refs(timeline, kernels),
-        op=_ref(timeline, op) if op != row else None,
         forward=next(iter(_refs(timeline, forward)), None),
         backward=_refs(timeline, backward),
         compile_id=compile_id,
-        graph_key=graph_key,
         kernel=kernel_name,
         kernel_row=kernel_row,
         user_line=_user_line(trace, host),
-        **(_launch_fields(timeline, row) if is_gpu_work else {}),
+        facts=facts,
+        related=_related(timeline, groups),
+        arguments=_arguments(args),
+        **launch_fields,
     )
 
 
@@ -287,7 +274,7 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
     return None
 
 
-def _launch_fields(timeline: Timeline, row: int) -> dict[str, Any]:
+def _launch(timeline: Timeline, row: int) -> tuple[dict[str, Any], list[Fact]]:
     """Locate a GPU event of the trace among the launches of its kernel, after its call, and after what ran before."""
     trace, work = timeline.rows.trace, timeline.profile.of(gpu_work)
     # The device by the args, otherwise by the process of the track.
@@ -298,11 +285,14 @@ def _launch_fields(timeline: Timeline, row: int) -> dict[str, Any]:
     number = int(np.flatnonzero(launches == row)[0])
     call = int(trace.launch_of()[row])
     idle = int(idle_before(timeline.profile, device, trace.ts[[row]])[0])
-    return {
+    fields = {
         "number": number + 1,
         "of": len(launches),
         "previous": _ref(timeline, int(launches[number - 1])) if number else None,
         "following": _ref(timeline, int(launches[number + 1])) if number + 1 < len(launches) else None,
-        "queued_ns": int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
-        "idle_before_ns": idle if idle >= 0 else None,
     }
+    meaning = "How long the GPU did nothing before it began"
+    before = time_fact("Idle before", idle if idle >= 0 else None, meaning, "Nothing ran before it")
+    queued = int(trace.ts[row] - trace.ts[call]) if call >= 0 else None
+    meaning = "From the begin of the call that launched it to its own"
+    return fields, [before, time_fact("Queue time", queued, meaning, "Its launch is not in the trace")]

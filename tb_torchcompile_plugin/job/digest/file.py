@@ -1,8 +1,7 @@
 """How is a digest stored? As one protobuf message of compressed sections, written whole or not at all."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -19,25 +18,6 @@ LARGEST = MOST_BYTES - 8  # a file has its format version in addition
 _SECTION_BYTES = 16 << 20  # of one section, unpacked: a larger one is damaged
 _REQUESTS = 128  # to a store at once
 _WRITE_AGAIN = "Write it again with: tb-torchcompile index"
-
-
-class Room(NamedTuple):
-    """How many bytes each part of a digest may take; they leave some of `LARGEST` for the rest."""
-
-    calls: int  # collectives and steps
-    compiled: int
-    host: int  # with the kernels that it launched
-
-
-ROOM = Room(45_000, 15_000, 35_000)
-
-
-def fitting(size: Callable[[int], int], most: int, room: int) -> int:
-    """Return the first of `most`, half of it, a quarter, … whose size fits; 0 always fits."""
-    count = most
-    while count and size(count) > room:
-        count //= 2
-    return count
 
 
 def left_out(what: str, kept: int, total: int) -> list[DigestNotice]:

@@ -12,22 +12,19 @@ import numpy as np
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest import rank_digest
-from tb_torchcompile_plugin.job.digest.file import LARGEST, ROOM, fitting, left_out
+from tb_torchcompile_plugin.job.digest.file import LARGEST, left_out
 from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import compile_ns, gpu_steps, marked_steps, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 MOST_RANKS = 1 << 20  # a larger number in a trace is damage
-_TOP = 20  # kernels by their time, chosen by eye
 _NEVER, _BEFORE = 1 << 62, -(1 << 62)  # ns, beyond all times
 _UNUSED_OF_COMPILATION = ("phases", "stack", "metrics", "restart_reasons")
 _UNUSED_OF_BREAK = ("stack", "text", "explanation", "hints")
@@ -43,89 +40,65 @@ def digest_columns(profile: Profile) -> rank_digest.DigestColumns:
     return profile.of(_fitted)[0]
 
 
-def _fitted(profile: Profile) -> tuple[rank_digest.DigestColumns, pb.Digest]:
-    columns = _columns(profile, profile.of(_all_of_it))
-    message = rank_digest.message_from_columns(columns)
-    if message.ByteSize() > LARGEST:
-        columns = _columns(profile, _what_fits(profile))
-        message = rank_digest.message_from_columns(columns)
-    return columns, message
-
-
 class _Excerpt(NamedTuple):
     """How much of a recording its digest holds, each from the first one on."""
 
-    steps: int  # without marked steps: collectives
-    compilations: int
-    cuts: int
+    calls: int  # steps; where none are marked, collectives
+    host: int  # the same, of which it is told what the host did
+    compiled: int  # rows of each table of what was compiled
+
+
+def _fitted(profile: Profile) -> tuple[rank_digest.DigestColumns, pb.Digest]:
+    """Halve the largest section until the digest fits."""
+    kept = profile.of(_all_of_it)
+    while True:
+        columns = _columns(profile, kept)
+        message = rank_digest.message_from_columns(columns)
+        if message.ByteSize() <= LARGEST or not any(kept):
+            return columns, message
+        sizes = {
+            "calls": len(message.calls) + len(message.steps),
+            "host": len(message.host) + len(message.kernels),
+            "compiled": len(message.compiled),
+        }
+        largest = max((name for name in sizes if getattr(kept, name)), key=lambda name: sizes[name])
+        kept = kept._replace(**{largest: getattr(kept, largest) // 2})
 
 
 def _all_of_it(profile: Profile) -> _Excerpt:
-    summary = profile.summary or CompileSummary()
-    return _Excerpt(
-        len(profile.of(marked_steps)) or len(profile.of(rank_calls).begin),
-        max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks)),
-        len(profile.of(cuts)),
-    )
+    summary, begins = profile.summary or CompileSummary(), profile.of(_begins)
+    rows = max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks))
+    return _Excerpt(len(begins), len(begins), rows)
 
 
-def _what_fits(profile: Profile) -> _Excerpt:
-    most, moments = profile.of(_all_of_it), profile.of(cuts)
-
-    def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
-        return rank_digest.message_from_columns(_columns(profile, _Excerpt(steps, compilations, cuts)))
-
-    def call_size(count: int) -> int:
-        message = trial(count)
-        return len(message.calls) + len(message.steps)
-
-    steps = fitting(call_size, most.steps, ROOM.calls)
-    moments = moments[moments <= _beginning(profile, steps)[1]]
-
-    def host_size(count: int) -> int:
-        message = trial(steps, 0, _whole_steps(profile, moments, count))
-        return len(message.calls) + len(message.host) + len(message.kernels)
-
-    stretches = fitting(host_size, len(moments), len(trial(steps).calls) + ROOM.host)
-    compilations = fitting(lambda count: len(trial(0, count).compiled), most.compilations, ROOM.compiled)
-    return _Excerpt(steps, compilations, _whole_steps(profile, moments, stretches))
+def _begins(profile: Profile) -> Int64s:
+    """Return when the steps begin; where none are marked, the collectives."""
+    windows, calls = profile.of(marked_steps), profile.of(rank_calls)
+    moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
+    return windows.starts if len(windows) else moments
 
 
-def _whole_steps(profile: Profile, moments: Int64s, count: int) -> int:
-    """Return how many of these cuts to take, so that no step is cut in two: at most `count`, at least one step's."""
-    if count in (0, len(moments)):
-        return count
-    ends = _step_ends(profile)
-    whole = ends[ends <= moments[count - 1]]
-    return int(np.searchsorted(moments, whole[-1], side="right")) if len(whole) else count
-
-
-def _step_ends(profile: Profile) -> Int64s:
-    """Return when the steps of the launch sequence end."""
-    lane = profile.of(launch_sequence)
-    return lane.begin[lane.marks][1:]
+def _until(profile: Profile, count: int) -> int:
+    """Return when the first one of `_begins` begins that is left out."""
+    begins = profile.of(_begins)
+    return int(begins[count]) if count < len(begins) else _NEVER
 
 
 def _columns(profile: Profile, kept: _Excerpt) -> rank_digest.DigestColumns:
-    (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
-    header = _identified(profile)
-    what = "steps" if len(profile.of(marked_steps)) else "collectives"
-    header.notices.extend(left_out(what, kept.steps, profile.of(_all_of_it).steps))
+    whole, header, moments = profile.of(_all_of_it), _identified(profile), profile.of(cuts)
+    host, of_host, what = min(kept.host, kept.calls), whole.host, "collectives"
+    moments = moments[moments <= _until(profile, host)]
+    if len(profile.of(marked_steps)):
+        of_host, what = profile.of(launch_sequence).steps, "steps"
+        header.host_steps = host = min(host, of_host)
     if profile.summary:
-        header.compiled = _compiled(profile.summary, kept.compilations)
-        most = profile.of(_all_of_it).compilations
-        header.notices.extend(left_out("compilations", kept.compilations, most))
-    steps, stretches = profile.of(launch_sequence).steps, len(profile.of(cuts))
-    if len(moments) < stretches:
-        kept_steps = int((_step_ends(profile) <= moments.max(initial=_BEFORE)).sum())
-        rows = ("steps of the host", kept_steps, steps)
-        if not kept_steps:
-            rows = ("stretches of the host's time between collectives", len(moments), stretches)
-        header.notices.extend(left_out(*rows))
-        steps = kept_steps
-    header.host_steps = steps
+        header.compiled = _compiled(profile.summary, kept.compiled)
+    header.notices.extend(left_out(what, kept.calls, whole.calls))
+    header.notices.extend(left_out("compilations", kept.compiled, whole.compiled))
+    header.notices.extend(left_out(f"{what} of the host", host, of_host))
     details = rank_digest.DigestDetails(_host(profile, moments), _kernels(profile, moments))
-    return rank_digest.DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
+    calls = _calls(profile, _until(profile, kept.calls))
+    return rank_digest.DigestColumns(header, calls, moments, *_steps(profile, kept.calls), details)
 
 
 def _identified(profile: Profile) -> pb.Digest:
@@ -136,8 +109,6 @@ def _identified(profile: Profile) -> pb.Digest:
         rank=recorded_number(trace, "rank"),
         world_size=recorded_number(trace, "world_size"),
         host_name=host_of(trace.metadata),
-        device_name=next(iter(device_names(trace).values()), None) or None,
-        torch_version=(profile.summary and profile.summary.environment.torch_version) or None,
         base_ns=trace.base_ns,
         begin_ns=begin,
         end_ns=end,
@@ -166,18 +137,16 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
-    """Return the collectives of the first `count` steps, or without steps as many; and until when they are (ns)."""
-    windows, calls = profile.of(marked_steps), profile.of(rank_calls)
-    moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
-    ends = windows.starts if len(windows) else moments
-    if count == len(ends):
-        return calls, _NEVER
-    rows = np.flatnonzero(moments < ends[count])
+def _calls(profile: Profile, until: int) -> RankCalls:
+    """Return the collectives that began before."""
+    calls, trace = profile.of(rank_calls), profile.trace
+    if until == _NEVER:
+        return calls
+    moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - trace.base_ns
+    rows = np.flatnonzero(moments < until)
     kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
     begin, end, launch, seq, _, comms = (column[rows] for column in calls[:-1])
-    first = RankCalls(begin, end, launch, seq, kind, comms, [calls.kinds[code] for code in kinds.tolist()])
-    return first, int(ends[count]) - 1
+    return RankCalls(begin, end, launch, seq, kind, comms, [calls.kinds[code] for code in kinds.tolist()])
 
 
 def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:
@@ -283,30 +252,7 @@ def _kernels(profile: Profile, moments: Int64s) -> rank_digest.KernelParts:
         kernel=keys[1],
         launches=np.bincount(key, minlength=keys.shape[1]),
         ns=sums(key, queue.dur[work], keys.shape[1]),
-        top=profile.of(_top),
     )
-
-
-def _top(profile: Profile) -> list[pb.TopKernel]:
-    """Return the kernels of all GPUs of the rank, most time first."""
-    devices = [launches for launches in profile.of(kernel_launches) if launches.device != "cpu"]
-    if not devices:
-        return []
-    name, category, dur = (
-        np.concatenate([getattr(launches, column) for launches in devices])
-        for column in ("name", "category", "dur")
-    )
-    keys, key = distinct(name, category)
-    count, total = np.bincount(key, minlength=keys.shape[1]), sums(key, dur, keys.shape[1])
-    return [
-        pb.TopKernel(
-            name=profile.trace.names[keys[0][row]],
-            category=CATEGORIES[keys[1][row]],
-            launches=int(count[row]),
-            time_ns=int(total[row]),
-        )
-        for row in np.argsort(-total, kind="stable")[:_TOP].tolist()
-    ]
 
 
 def _compiled(summary: CompileSummary, count: int) -> bytes:

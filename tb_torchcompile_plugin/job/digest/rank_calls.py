@@ -179,7 +179,8 @@ def _gloo_calls(trace: Trace, rows: Int64s) -> Int64s:
 
 def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
     """Return what each of `rows` is; source: the slice that describes it."""
-    trace, labels, only = profile.trace, _labels(profile.trace, rows), _only_group(profile)
+    trace, only = profile.trace, _only_group(profile)
+    labels = [trace.names[name] for name in trace.name[collective_labels(trace, rows)]]
 
     def text(column: str) -> Iterable[str]:
         texts = _texts(trace, column)
@@ -211,12 +212,12 @@ def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
     ]
 
 
-def _labels(trace: Trace, rows: Int64s) -> list[str]:
-    """Return the label of a collective around the launch of each; the kernel's own name where there is none."""
+def collective_labels(trace: Trace, rows: Int64s) -> Int64s:
+    """Return the innermost label of a collective around the launch of each; the row itself where there is none."""
     launch = trace.launch_of()[rows]
     is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
     label = first_ancestor(trace.parent, np.where(launch >= 0, launch, rows), is_label)
-    return [trace.names[name] for name in trace.name[np.where(label >= 0, label, rows)]]
+    return np.where(label >= 0, label, rows)
 
 
 def _is_certain(word: str, label: str) -> bool:

@@ -79,7 +79,6 @@ class KernelParts(NamedTuple):
     kernel: Int64s
     launches: Int64s
     ns: Int64s
-    top: list[pb.TopKernel]  # of all that was recorded, most time first
 
 
 class DigestDetails(NamedTuple):
@@ -198,8 +197,7 @@ def message_from_columns(columns: DigestColumns) -> pb.Digest:
         kernels=section_bytes(
             pb.KernelSection(
                 kernels=[pb.KernelName(name=name, grid=grid) for name, grid in kernels.kernels],
-                columns=packed(*kernels[1:5]),
-                top=kernels.top,
+                columns=packed(*kernels[1:]),
             )
         ),
     )
@@ -293,12 +291,11 @@ def _read_details(message: pb.Digest, cuts: Int64s) -> DigestDetails:
     ]
     parts = HostParts(blamed, *unpacked(host.parts, 3), *unpacked(host.waits, 3))
     kernel_names = [(row.name, row.grid) for row in kernels.kernels]
-    stretch, kernel, launches, ns = unpacked(kernels.columns, 4)
-    launched = KernelParts(kernel_names, stretch, kernel, launches, ns, list(kernels.top))
+    launched = KernelParts(kernel_names, *unpacked(kernels.columns, 4))
     for stretch in (parts.stretch, launched.stretch):
         _check(_are_codes(stretch, len(cuts) - 1) and (np.diff(stretch) >= 0).all())
     _check(_are_codes(parts.code, len(blamed)) and _are_codes(parts.wait_code, len(blamed)))
-    _check(_are_codes(kernel, len(kernel_names)) and _are_times(parts.wait_begin, parts.wait_end))
+    _check(_are_codes(launched.kernel, len(kernel_names)) and _are_times(parts.wait_begin, parts.wait_end))
     return DigestDetails(parts, launched)
 
 

@@ -164,7 +164,7 @@ class _LogReader:
         for raw, offset, is_last in self._raw_records():
             self._take(raw, offset, is_last)
             if self._damages > _MOST_DAMAGES:
-                self._log.unreadable["all that follows so much damage was passed over"] += 1
+                self._log.records.unreadable["all that follows so much damage was passed over"] += 1
                 break
         if not self._records:
             raise UserError(
@@ -218,11 +218,11 @@ class _LogReader:
                     if self._progress is not None:
                         self._progress(min(total, file.tell()), total)
         except log_records.CutOffError as error:
-            self._log.unreadable[str(error) or "the gz is cut off or damaged"] += 1
+            self._log.records.unreadable[str(error) or "the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
                 raise log_records.cannot_open(self._path, error) from error
-            self._log.unreadable[f"the file could not be read further ({error.strerror})"] += 1
+            self._log.records.unreadable[f"the file could not be read further ({error.strerror})"] += 1
 
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
         head = log_records.HEAD.match(raw)
@@ -245,7 +245,7 @@ class _LogReader:
         self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
 
     def _damage(self, cause: str) -> None:
-        self._log.unreadable[cause] += 1
+        self._log.records.unreadable[cause] += 1
         self._damages += 1
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:

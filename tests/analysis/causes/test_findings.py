@@ -547,7 +547,6 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
     others |= {
         "attention",  # test_attention.py
-        "dense_embedding",  # test_dense_embedding.py
         # test_fixes.py
         *(
             "debug_backend",

@@ -52,7 +52,6 @@ def test_planted_times_come_back_under_clock_shifts(
             assert call.dur_ns == ran.end - ran.begin
             known_ns = None if call.wait_ns is None else (call.unknown_ns or 0) + (call.transfer_ns or 0)
             assert (call.wait_ns, known_ns) == known.get((call.rank, ran.op.number), (None, None))
-        assert collective.matched == (collective.calls[0].wait_ns is not None)
         assert len({call.rank for call in collective.calls}) == len(collective.calls)
 
 
@@ -78,7 +77,7 @@ def test_the_late_rank_stands_out_and_its_cause_is_drawn(tmp_path: Path) -> None
     assert step.headline.startswith(
         "Step 2 takes 3.26 ms on all ranks together: rank 2 comes last at 1 collective"
     )
-    assert step.ranks[2].late_us == sum(one.wait_us for one in step.ranks) == 6000.0
+    assert sum(one.wait_us for one in step.ranks) == 6000.0 and step.ranks[2].wait_us == 0
     host_of = step.ranks[2].host
     longest = max(range(len(host_of.dur_ns)), key=lambda at: host_of.dur_ns[at])
     assert (host_of.dur_ns[longest], step.names[host_of.name[longest]]) == (3 * MS, "aten::item")
@@ -98,11 +97,10 @@ def test_own_times_lead_to_the_call_on_the_ranks_timeline(tmp_path: Path) -> Non
         assert call.start_ns + lanes.own_ns == trace.ts[call.row] - trace.window()[0]
 
 
-def test_of_many_ranks_the_outliers_are_shown_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_of_many_ranks_the_outliers_are_shown(tmp_path: Path) -> None:
     step = of_training(tmp_path, 12, slow=7)
     shown = [one.rank for one in step.ranks]
     assert shown[0] == 7 and len(shown) == MAX_RANKS
-    assert sorted([*shown, *step.left_out]) == list(range(12))
     assert step.notes[0].startswith("8 of 12 ranks are shown")
     assert {call.rank for one in step.collectives for call in one.calls} == set(shown)
 

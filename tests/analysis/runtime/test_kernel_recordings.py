@@ -1,6 +1,7 @@
 """Test kernels of all kinds as an H200 ran them, by hand and against torch's own count."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -13,7 +14,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel, unnamed_triton
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
@@ -150,11 +151,10 @@ def test_a_healthy_training_run_has_nothing_to_change(opened: Open) -> None:
 def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str) -> None:
     """`unique_kernel_names` off. A CUDA graph launches all of its kernels at once: those stay unnamed."""
     answer = opened(mode).of(kernel_table)
-    unnamed, named = opened(mode).of(unnamed_triton)
-    assert unnamed > 0
-    assert "have no names of their own" in span_report(opened(mode)).hints.unnamed_triton_kernels
+    hint = span_report(opened(mode)).hints.unnamed_triton_kernels
+    unnamed, named = re.findall(r"([\d.]+ .s) (?:have|of it)", hint)
     graphs = mode == "no_names_graphs"
-    assert named == (0 if graphs else unnamed)
+    assert named == ("0 µs" if graphs else unnamed)
     categories = {row.category for row in answer.rows if row.category.startswith("triton_")}
     usual = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
     assert categories == {"triton_other"} if graphs else categories <= usual
@@ -170,7 +170,7 @@ def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
     used = opened("skips").of(gpu_utilization)
     assert used.launch_stats is not None
     graphs = used.launch_stats.cuda_graphs
-    assert graphs.skips and graphs.replays == 3, "one of the three functions is fine"
+    assert graphs.replays == 3, "one of the three functions is fine"
     reasons = " ".join(graphs.skip_reasons or [])
     assert "cpu device" in reasons and "mutated inputs" in reasons
     answer = opened("skips").of(findings)

@@ -15,11 +15,11 @@ from profiles import profile_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     GpuUtilization,
+    LaunchStats,
+    _unprofiled,
     _verdict,
-    _Windows,
     gpu_utilization,
 )
-from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -62,8 +62,8 @@ def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
     assert answer.verdict is not None
     assert (answer.verdict.bound, answer.verdict.share_percent) == ("compute", 100)
-    assert (answer.verdict.wall_us, answer.verdict.least_us, answer.verdict.launch_us) == (100, 100, 0)
-    assert [row.verdict.least_us for row in answer.steps] == [100, 100]
+    assert answer.mean and (answer.mean.busy_us, answer.mean.idle_us) == (100, 0)
+    assert [device.busy_us for row in answer.steps for device in row.devices] == [100, 100]
 
 
 def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
@@ -115,23 +115,16 @@ def test_the_largest_part_bounds_a_step(
 ) -> None:
     idle = np.zeros(len(CAUSES), np.int64)
     idle[CAUSES.index(cause)] = 100_000 - busy * 1000
-    columns = (100, busy, busy - communication - memory, communication, memory)
-    wall, *shares = (np.array([1000 * time]) for time in columns)
-    busy_ns, compute_ns, communication_ns, memory_ns = shares
-    windows = _Windows(3, wall, busy_ns, compute_ns, communication_ns, memory_ns, idle[np.newaxis])
-    answer = _verdict([windows], np.array([0]))
-    assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
-    parts = (
-        answer.compute_us,
-        answer.copy_us,
-        answer.communication_us,
-        answer.input_us,
-        answer.compile_us,
-        answer.launch_us,
-    )
-    assert sum(parts) == answer.wall_us == 100 and answer.share_percent == max(parts)
-    profiled = _verdict([windows], np.array([0]), 5_000)
-    assert profiled.wall_us == max(95, busy) and min(profiled.launch_us, profiled.input_us) >= 0
+    work = np.array([busy - communication - memory, communication, memory]) * 1000
+    parts = np.concatenate([work, idle])
+    answer = _verdict({3: parts})
+    assert (answer.bound, answer.device) == (bound, 3)
+    waits = idle[CAUSES.index("communication_wait")] / 1000
+    assert answer.communication_us == communication + waits
+    assert answer.share_percent == max(100 - busy, *work / 1000, answer.communication_us)
+    profiled = _unprofiled(parts, 5_000)
+    assert profiled.sum() == 1000 * max(95, busy) and (profiled >= 0).all()
+    assert (profiled[:3] == work).all()
 
 
 def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -> None:
@@ -143,9 +136,10 @@ def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -
         *launch(name, 20, 240, 90),
         *launch("Memcpy HtoD (Pageable -> Device)", 30, 340, 20, cat="gpu_memcpy"),
     ]
-    answer = report(write_trace(tmp_path, events)).verdict
-    assert answer and (answer.bound, answer.compute_us, answer.share_percent) == ("communication", 30, 56.25)
-    assert (answer.wall_us, answer.least_us) == (160, 140)
+    answer = report(write_trace(tmp_path, events))
+    assert answer.verdict and answer.mean
+    assert (answer.verdict.bound, answer.verdict.share_percent) == ("communication", 56.25)
+    assert (answer.mean.compute_us, answer.mean.busy_us, answer.mean.idle_us) == (30, 140, 20)
 
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
@@ -265,7 +259,7 @@ def test_cuda_graphs_make_a_step_as_short_as_predicted_and_no_shorter(
     small_batch: dict[str, GpuUtilization], recording: Recording
 ) -> None:
     """On the H200: 199.6 µs predicted from the compiled run, 225.5 µs measured without the profiler."""
-    predicted = [row.verdict.least_us for row in small_batch["compiled"].steps]
+    predicted = [device.busy_us for row in small_batch["compiled"].steps for device in row.devices]
     text = (recording("small_batch") / "cudagraphs" / "unprofiled.txt").read_text()
     measured = json.loads(text[text.index("[") :])
     assert statistics.median(measured) >= 0.95 * statistics.median(predicted)

@@ -12,12 +12,14 @@ import pytest
 from test_timeline import lane_of, session_timeline, timeline_of
 
 from recordings import Recording
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
-from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
+from tb_torchcompile_plugin.analysis.timeline.range import host_inside, host_tracks, timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.profile.intervals import us
 from timeline_reference import ns
 from traces import MAIN, PID, kernel, launch, slice_, write_trace
 
@@ -28,6 +30,10 @@ def slice_of(timeline: Timeline, name: str) -> TimelineSlice:
     """The first slice of that name."""
     hits = timeline_search(timeline, name, None, [], 0, 0, 1).hits
     return timeline_slice(timeline, hits[0].lane, hits[0].row)
+
+
+def values(facts: list[Fact]) -> dict[str, str | None]:
+    return {fact.label: fact.value for fact in facts}
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +51,7 @@ class TestSlice:
         assert (gpu.launch.lane, gpu.launch.row, gpu.launch.start_ns) == (call.lane, call.row, 3000)
         assert [(one.row, one.start_ns, one.dur_ns) for one in call.kernels] == [(gpu.row, 20_000, 5000)]
         assert (gpu.kernel, call.kernel) == ("gemm", "gemm")
-        assert gpu.args is not None
-        assert gpu.args["grid"] == [1, 2, 3]
+        assert values(gpu.arguments)["grid"] == "[1,2,3]"
         assert call.parent == slice_of(timeline, "aten::mm").row
 
     def test_forward_and_backward_know_each_other(self, tmp_path: Path) -> None:
@@ -85,20 +90,18 @@ class TestSlice:
             slice_("next", 12, 1),
         ]
         timeline = timeline_of(write_trace(tmp_path, events))
-        assert slice_of(timeline, "outer").self_ns == 5000
+        assert values(slice_of(timeline, "outer").facts)["Self"] == "5.00 µs"
         crossing, after = slice_of(timeline, "crosses"), slice_of(timeline, "next")
-        assert (crossing.crossing, crossing.depth, crossing.dur_ns) == (True, 2, 6000)
-        assert (after.crossing, after.depth) == (False, 0)
+        assert ("Crosses" in values(crossing.facts), crossing.depth, crossing.dur_ns) == (True, 2, 6000)
+        assert ("Crosses" in values(after.facts), after.depth) == (False, 0)
 
     def test_every_kernel_of_a_recording_has_the_launch_of_the_file(self, breaks: Timeline) -> None:
         trace = breaks.rows.trace
         for row in random.Random(1).sample(trace.select(cat="kernel").tolist(), 20):
             answer = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
-            assert answer.args is not None
             assert answer.launch is not None
             launch = timeline_slice(breaks, answer.launch.lane, answer.launch.row)
-            assert launch.args is not None
-            assert launch.args["correlation"] == answer.args["correlation"]
+            assert values(launch.arguments)["correlation"] == values(answer.arguments)["correlation"]
             assert row in [kernel.row for kernel in launch.kernels]
             assert answer.compile_id is None or answer.compile_id.endswith("/0")
 
@@ -126,8 +129,8 @@ class TestSlice:
         items = breaks.slices[lane]
         assert isinstance(items, ItemSlices)
         answer = timeline_slice(breaks, lane, 0)
-        assert answer.args is not None
-        assert (answer.compile_id, answer.args["line"], answer.args["host_us"]) == ("0/0", 26, 189.513)
+        facts = values(answer.arguments)
+        assert (answer.compile_id, facts["line"], facts["host_us"]) == ("0/0", "26", "189.513")
         assert answer.slice is not None
         assert answer.slice.name == "Torch-Compiled Region: 1/0"
         nested = timeline_slice(breaks, lane_of(breaks, "regions"), 1)
@@ -138,7 +141,7 @@ class TestSlice:
         timeline = timeline_of(path)
         path.unlink()
         answer = slice_of(timeline, "a")
-        assert answer.args is None
+        assert answer.arguments == []
         assert "cannot be opened" in answer.args_problem
 
     @pytest.mark.parametrize(("lane", "row"), [(2, 1), (2, 99), (0, 0), (9, 0), (1, 0)])
@@ -225,17 +228,12 @@ class TestRange:
             kernel("other", 60, 5),
         ]
         answer = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
-        assert [(one.device, one.busy_ns, one.kernels) for one in answer.gpu] == [(0, 12_000, 2)]
-        assert answer.gpu[0].busy_percent == 37.5
-        assert [(one.name, one.launches, one.time_ns) for one in answer.kernels] == [
-            ("k", 1, 10_000),
-            ("other", 1, 2000),
-        ]
-        assert [(one.name, one.self_ns, one.time_ns) for one in answer.ops] == [
-            ("inner", 20_000, 20_000),
-            ("outer", 12_000, 32_000),
-        ]
-        assert [one.busy_ns for one in answer.threads] == [32_000]
+        facts = values(answer.facts)
+        assert facts["GPU 0 busy"] == "37.5 % (12.0 µs), 2 kernels"
+        assert facts[f"thread {MAIN}"] == "100 % (32.0 µs)"
+        kernels, ops = ([(row.name, row.text) for row in group.rows] for group in answer.longest)
+        assert kernels == [("k", "10.0 µs, ×1"), ("other", "2.00 µs, ×1")]
+        assert ops == [("inner", "20.0 µs, ×1"), ("outer", "12.0 µs, ×1")]
 
     def test_ranges_of_a_recording_are_what_the_file_gives(
         self, breaks: Timeline, recording: Recording
@@ -247,24 +245,27 @@ class TestRange:
             start = draw.randint(0, breaks.duration - 1)
             end = draw.randint(start + 1, breaks.duration)
             answer = timeline_range(breaks, (start, end))
-            own, time, launches, busy = by_hand(events, start, end)
-            assert answer.host_self_ns == sum(own.values())
-            ops = {(op.name, op.cat): (op.self_ns, op.time_ns) for op in answer.ops}
-            assert ops == {key: (own[key], time[key]) for key in ops}
-            assert [op.self_ns for op in answer.ops] == sorted(own.values(), reverse=True)[: len(ops)]
-            kernels = {row.name: (row.launches, row.time_ns) for row in answer.kernels}
-            assert kernels == {name: tuple(figures) for name, figures in launches.items()}
-            assert answer.gpu[0].kernels == sum(count for count, _ in launches.values())
-            assert answer.gpu[0].busy_ns == busy
-            assert answer.gpu[0].busy_percent == pytest.approx(100 * busy / (end - start))
+            own, launches, busy = by_hand(events, start, end)
+            number = sum(count for count, _ in launches.values())
+            share = percent(100 * busy / (end - start))
+            gpu = f"{share} ({duration(us(busy))}), {plural(number, 'kernel')}"
+            assert answer.facts[1].value == gpu
+            groups = {group.kernels: group for group in answer.longest}
+            assert f"by self time of {duration(us(sum(own.values())))}:" in groups[False].title
+            longest = sorted(own.values(), reverse=True)[:8]
+            assert [row.text.split(",")[0] for row in groups[False].rows] == [
+                duration(us(ns)) for ns in longest
+            ]
+            if launches:
+                in_order = sorted(launches.values(), key=lambda row: -row[1])[:8]
+                texts = [f"{duration(us(ns))}, ×{count:,}" for count, ns in in_order]
+                assert [row.text for row in groups[True].rows] == texts
 
     def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
         cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]
-        parts = [timeline_range(breaks, (start, end)) for start, end in pairwise(cuts)]
-        whole = timeline_range(breaks, (0, breaks.duration))
-        assert sum(part.host_self_ns for part in parts) == whole.host_self_ns
-        assert sum(part.kernel_ns for part in parts) == whole.kernel_ns
-        assert sum(part.gpu[0].busy_ns for part in parts) == whole.gpu[0].busy_ns
+        tracks = host_tracks(breaks)
+        parts = sum(int(host_inside(breaks, part, tracks).own_ns.sum()) for part in pairwise(cuts))
+        assert parts == int(host_inside(breaks, (0, breaks.duration), tracks).own_ns.sum())
 
 
 def numbered(event: dict[str, Any], sequence: int) -> dict[str, Any]:
@@ -312,10 +313,9 @@ def file_slices(path: Path, origin: int) -> dict[tuple[Any, Any], list[dict[str,
 
 def by_hand(
     threads: dict[tuple[Any, Any], list[dict[str, Any]]], start: int, end: int
-) -> tuple[Named, Named, dict[str, list[int]], int]:
-    """Self time and time inside by (name, cat), [launches, time] of kernels by name, and GPU busy time: plain loops."""
+) -> tuple[Named, dict[str, list[int]], int]:
+    """Self time by (name, cat), [launches, time] of kernels by name, and GPU busy time: plain loops."""
     own: Named = defaultdict(int)
-    time: Named = defaultdict(int)
     launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     gpu: list[tuple[int, int]] = []
     for rows in threads.values():
@@ -329,7 +329,6 @@ def by_hand(
                 gpu.append((begin, stop))
             elif row["cat"] not in OFF_HOST:
                 own[row["name"], row["cat"]] += inside
-                time[row["name"], row["cat"]] += inside
                 if row["parent"] is not None:
                     parent = rows[row["parent"]]
                     own[parent["name"], parent["cat"]] -= inside
@@ -337,7 +336,7 @@ def by_hand(
     for begin, stop in sorted(gpu):
         busy += max(0, stop - max(begin, reach))
         reach = max(reach, stop)
-    return own, time, launches, busy
+    return own, launches, busy
 
 
 def test_a_launch_knows_its_place_among_those_of_its_kernel(tmp_path: Path) -> None:
@@ -353,8 +352,10 @@ def test_a_launch_knows_its_place_among_those_of_its_kernel(tmp_path: Path) -> N
     rows = np.flatnonzero([trace.names[name] == "k" for name in trace.name])
     rows = rows[np.argsort(trace.ts[rows])]
     first, second, third = (timeline_slice(timeline, -1, int(row)) for row in rows)
-    assert (first.number, first.of, first.previous, first.idle_before_ns) == (1, 3, None, None)
+    assert (first.number, first.of, first.previous) == (1, 3, None)
+    assert values(first.facts)["Idle before"] is None
     assert second.previous is not None and second.following is not None
     assert (second.number, second.previous.row, second.following.row) == (2, rows[0], rows[2])
-    assert (second.idle_before_ns, second.queued_ns) == (30_000, 30_000)
-    assert (third.idle_before_ns, third.following) == (0, None)
+    facts = values(second.facts)
+    assert (facts["Idle before"], facts["Queue time"]) == ("30.0 µs", "30.0 µs")
+    assert (values(third.facts)["Idle before"], third.following) == ("0 µs", None)

@@ -1,5 +1,5 @@
 /** Measures of a rank's steps, and the order of ranks. */
-import type { JobMap, JobReport, JobStep, Measure, WaitRow } from '../../api/types';
+import type { JobMap, JobStep, Measure } from '../../api/types';
 import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/format';
@@ -74,12 +74,3 @@ export function stepParts(step: JobStep) {
     return barPart(key, label, step[key], color, jobPartHelp(key));
   });
 }
-
-/** (rank that waits, rank it waits for) → how long; 0 if it did not. */
-export function waitedFor(waits: WaitRow[]): (rank: number, other: number) => number {
-  const rows = new Map(waits.map((row) => [`${row.rank} ${row.for_rank}`, row.wait_us]));
-  return (rank, other) => rows.get(`${rank} ${other}`) ?? 0;
-}
-
-/** All that have a row, in order. */
-export const ranksOf = (job: JobReport) => job.by_rank.map(({ rank }) => rank);

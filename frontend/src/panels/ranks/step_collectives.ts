@@ -1,34 +1,8 @@
-/** The table of what is joined in one step. */
-import type { JoinedCall, JoinedCollective, RankLanes, StepSideBySide } from '../../api/types';
+/** The calls of one step, and where a part of it leads. */
+import type { JoinedCall, RankLanes, StepSideBySide } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import { toPart, toRank, toTimeline } from '../../links/addresses';
 import type { JobPart } from '../../names/job_parts';
-import type { Column } from '../../table/table';
-import { OPERATION, SIZE } from './job_columns';
-
-export const STEP_TABLE = 'step_collectives';
-
-export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
-  { key: 'start_us', label: 'At' },
-  OPERATION,
-  { key: 'group', label: 'Group', value: ({ group }) => group || null },
-  SIZE,
-  { key: 'last_rank', label: 'Last rank', kind: 'count' },
-  { key: 'wait_us', label: 'Wait', bar: true, total: 'sum' },
-  { key: 'transfer_us', label: 'Transfer', total: 'sum', scaleWith: 'wait_us' },
-  {
-    ...{
-      key: 'unknown_us',
-      label: 'Not known which',
-      total: 'sum',
-      scaleWith: 'wait_us',
-    },
-    hidden: true,
-  },
-];
-
-/** Its first call identifies it. */
-export const joinedKey = ({ calls }: JoinedCollective) => `${calls[0]!.rank} ${calls[0]!.row}`;
 
 /** A call on its rank's own timeline. */
 export function toCall(rank: RankLanes, { start_ns, dur_ns, row }: JoinedCall): HashChange {
@@ -43,16 +17,13 @@ const OF_CALLS: Partial<Record<JobPart, 'wait_ns' | 'transfer_ns' | 'unknown_ns'
 };
 
 /** Find the call of a rank with most of a part; null if no call has any of it. */
-export function longestOf({ collectives }: StepSideBySide, rank: number, part: JobPart) {
+export function longestOf({ collectives }: StepSideBySide, rank: number, part: JobPart): JoinedCall | null {
   const key = OF_CALLS[part];
-  const calls = collectives.flatMap((collective) =>
-    collective.calls
-      .filter((call) => call.rank === rank && key && call[key])
-      .map((call) => ({ collective, call, ns: call[key!]! })),
+  const ns = (call: JoinedCall) => (key && call[key]) || 0;
+  const calls = collectives.flatMap(({ calls }) =>
+    calls.filter((call) => call.rank === rank && ns(call) > 0),
   );
-  return calls.length > 0
-    ? calls.reduce((longest, entry) => (entry.ns > longest.ns ? entry : longest))
-    : null;
+  return calls.length > 0 ? calls.reduce((longest, call) => (ns(call) > ns(longest) ? call : longest)) : null;
 }
 
 const OWN: Partial<Record<JobPart, string>> = {

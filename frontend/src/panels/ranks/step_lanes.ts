@@ -1,9 +1,10 @@
 /** One step of all ranks as boxes: where each is drawn, in which colour, and what it is in words. */
 import type {
   Category,
-  HostPieces,
   JoinedCall,
+  HostCause,
   JoinedCollective,
+  LanePieces,
   RankLanes,
   StepSideBySide,
 } from '../../api/types';
@@ -66,11 +67,10 @@ export const stepHeight = (rows: LaneRow[]) => (rows.at(-1)?.bottom ?? STEP_RULE
 /** Those of calls come last: they are drawn over the others. */
 export function boxesOf(step: StepSideBySide, rows: LaneRow[]): Box[] {
   const lanes = rows.flatMap((row) => {
-    const { host, gpu, rest } = row.rank;
+    const { host, gpu } = row.rank;
     return [
-      ...bars(step, row, row.host, host, (i) => HOST_CAUSES[host.cause[i]!]),
-      ...bars(step, row, row.gpu, gpu, (i) => kernelLook(gpu.category[i]!)),
-      ...bars(step, row, row.calls, rest, () => REST),
+      ...bars(step, row, row.host, host, (i) => HOST_CAUSES[host.kind[i] as HostCause]),
+      ...bars(step, row, row.gpu, gpu, (i) => kernelLook(gpu.kind[i] as Category)),
     ];
   });
   const calls = step.collectives.flatMap((collective) =>
@@ -79,15 +79,13 @@ export function boxesOf(step: StepSideBySide, rows: LaneRow[]): Box[] {
   return [...lanes, ...calls];
 }
 
-const REST: Look = ['shorter collectives', categoryColor('communication')];
-
 const kernelLook = (category: Category): Look => [categoryLabel(category), categoryColor(category)];
 
 function bars(
   { names }: StepSideBySide,
   { rank }: LaneRow,
   top: number,
-  { start_ns, dur_ns, busy, name }: Omit<HostPieces, 'cause'>,
+  { start_ns, dur_ns, busy, name }: LanePieces,
   look: (i: number) => Look,
 ): Box[] {
   return start_ns.map((from, i) => {
@@ -105,7 +103,7 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   const { rank } = row;
   const [top, height] = [row.calls + call.line * LINE, LINE - 1];
   const words = () => [`Rank ${rank.rank}`, ...callWords(collective, call)];
-  const color = categoryColor(collective.matched ? 'communication' : 'other');
+  const color = categoryColor(isMatched(collective) ? 'communication' : 'other');
   const label = spaced(collective.op);
   const waitEnd = call.start_ns + (call.wait_ns ?? 0);
   const transferStart = waitEnd + (call.unknown_ns ?? 0);
@@ -117,6 +115,9 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   ];
   return parts.filter(({ from, to }) => to > from);
 }
+
+/** Calls of no instance are alone, and how long they waited is unknown. */
+export const isMatched = ({ calls }: JoinedCollective) => calls[0]!.wait_ns !== null;
 
 interface Shade {
   /** A cause or a category. */
@@ -136,12 +137,14 @@ export function shadesOf({ ranks }: StepSideBySide): Shade[] {
     sums.set(key, { ...entry, ns: entry.ns + ns });
   };
   for (const { host, gpu } of ranks) {
-    host.cause.forEach((cause, i) =>
-      add(`host ${cause}`, HOST_CAUSES[cause], hostHelp(cause), host.dur_ns[i]! * host.busy[i]!),
-    );
-    gpu.category.forEach((category, i) =>
-      add(`gpu ${category}`, kernelLook(category), categoryHelp(category), gpu.dur_ns[i]! * gpu.busy[i]!),
-    );
+    host.kind.forEach((kind, i) => {
+      const cause = kind as HostCause;
+      add(`host ${cause}`, HOST_CAUSES[cause], hostHelp(cause), host.dur_ns[i]! * host.busy[i]!);
+    });
+    gpu.kind.forEach((kind, i) => {
+      const category = kind as Category;
+      add(`gpu ${category}`, kernelLook(category), categoryHelp(category), gpu.dur_ns[i]! * gpu.busy[i]!);
+    });
   }
   const rows = [...sums.values()].sort((a, b) => b.ns - a.ns);
   return rows.slice(0, SHADES).map(({ shade }) => shade);

@@ -3,7 +3,7 @@ import type { JoinedCollective } from '../../api/types';
 import { blank, tickStep, type View } from '../../widgets/canvas/view';
 import { duration } from '../../widgets/format';
 import { hatched, inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
-import { STEP_RULER, type Box, type LaneRow } from './step_lanes';
+import { isMatched, STEP_RULER, type Box, type LaneRow } from './step_lanes';
 
 interface StepPicture {
   rows: LaneRow[];
@@ -131,7 +131,7 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
   c.textAlign = 'left';
   rows.forEach(bounds);
   boxes.forEach(box);
-  collectives.forEach((collective) => collective.matched && join(collective));
+  collectives.forEach((collective) => isMatched(collective) && join(collective));
   c.globalAlpha = 0.6;
   if (range) fill(token('--selected'), x(range.from), STEP_RULER, x(range.to) - x(range.from), height);
   c.restore();

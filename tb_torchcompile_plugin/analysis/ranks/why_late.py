@@ -7,7 +7,7 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
 from tb_torchcompile_plugin.analysis.causes.compiling import AutotuneInSteps, CompileInSteps, Recompiles
 from tb_torchcompile_plugin.analysis.causes.host import Garbage
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED
@@ -110,18 +110,12 @@ class LateCompile(NamedTuple):
     """The function that a late rank compiled longest while the others waited."""
 
     function: str
-    file: str  # "" where unknown
-    line: int | None
+    where: str | None  # "train.py:12"
     times: int
     seconds: float
     guard: FailedGuard | None  # the last that failed; None for first compilations
     missed: Missed | None
     alone: bool | None  # whether no other rank compiled these; None where no other compile log was recorded
-
-    @property
-    def where(self) -> str | None:
-        """The file and line: "train.py:12"."""
-        return at_line(self.file.replace("\\\\", "/"), self.line) or None
 
 
 Lookups = Mapping[Key, Sequence[tuple[str, str]]]  # (cache, result) of each compilation
@@ -141,12 +135,15 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
         keys, lambda key: (compiled[key].function, compiled[key].file, optional_number(compiled[key], "line"))
     )
     seconds = {key: optional_seconds(compiled[key], "duration_ns") or 0.0 for key in keys}
-    function, longest = max(functions.items(), key=lambda item: sum(seconds[key] for key in item[1]))
+    (function, file, line), longest = max(
+        functions.items(), key=lambda item: sum(seconds[key] for key in item[1])
+    )
     guards = {(row.epoch, row.compile_id): next(iter(row.guards), None) for row in data.of(recompiles)}
     lookups = {digest.rank: found for digest in job.digests if (found := digest.of(lookups_of)) is not None}
     own = lookups.pop(job.numbers[index], {})
     return LateCompile(
-        *function,
+        function,
+        at_line(file.replace("\\\\", "/"), line) or None,
         times=len(longest),
         seconds=sum(seconds[key] for key in longest),
         guard=next((guard for key in reversed(longest) if (guard := guards.get(key))), None),
@@ -274,4 +271,5 @@ def main_reason_words(row: LateRank, steps: int) -> str:
 def advice(row: LateReason) -> str:
     """Return what to change."""
     cause = PRICED.get(row.cause)
-    return kind_of(row).advice or (cause.words.next_step.format() if cause else SEE_TIMELINE)
+    own = split_code(cause.words.next_step.format())[0] if cause else SEE_TIMELINE
+    return kind_of(row).advice or own
