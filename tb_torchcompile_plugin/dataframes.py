@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_report
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports

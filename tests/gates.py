@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from compile_records import artifact, line
+from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
     MeasuredItem,
     MeasuredRun,
     rounded_median,
-    unknown_measure,
 )
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 
@@ -32,7 +31,7 @@ def a_run(
     name: str = "run", *, devices: Sequence[str] = (), torch: str = "", ranks: int = 1, **measures: Measure
 ) -> MeasuredRun:
     """All other metrics are unknown."""
-    known = {metric: measures.get(metric, unknown_measure("nobody measured it")) for metric in METRICS}
+    known = {metric: measures.get(metric, Measure(why_unknown="nobody measured it")) for metric in METRICS}
     return MeasuredRun(name, ProgramFacts(devices=[*devices], torch=torch), ranks, ranks, known)
 
 
@@ -58,7 +57,7 @@ def judged(
     base: MeasuredRun | Sequence[MeasuredRun], head: MeasuredRun, *conditions: str, allow: Sequence[str] = ()
 ) -> GateReport:
     runs = [base] if isinstance(base, MeasuredRun) else base
-    return gate(runs, head, parse_settings(conditions, allow, ""))
+    return gate(runs, head, read_settings(conditions, allow, ""))
 
 
 def add_break(folder: Path) -> None:

@@ -61,7 +61,6 @@ class StepTimeDifference(msgspec.Struct, frozen=True):
 
     a: StepTimes
     b: StepTimes
-    delta_us: float
     # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
     noise_us: float | None
     within_noise: bool | None  # whether the difference is no larger than that
@@ -74,8 +73,8 @@ def step_time_difference(
     if a is None or b is None:
         return None
     before, after = (Spread(side.steps, side.deviation_us, side.mean_us) for side in (a, b))
-    delta, chance = b.mean_us - a.mean_us, noise(before, after, model)
-    return StepTimeDifference(a, b, delta, chance, None if chance is None else abs(delta) <= chance)
+    chance = noise(before, after, model)
+    return StepTimeDifference(a, b, chance, None if chance is None else abs(b.mean_us - a.mean_us) <= chance)
 
 
 class Spread(NamedTuple):

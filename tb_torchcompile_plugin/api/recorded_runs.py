@@ -2,15 +2,13 @@
 
 import os
 
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    MeasuredRun,
-    RunSource,
-    is_baseline,
-    load,
-    measure_run,
-)
-from tb_torchcompile_plugin.api.catalog import newest_span, only_run
+from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline, load
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, measure_run
+from tb_torchcompile_plugin.analysis.compare.sides import Side, make_side
+from tb_torchcompile_plugin.api.catalog import Runs, newest_span, only_run
+from tb_torchcompile_plugin.api.joined import no_job
 from tb_torchcompile_plugin.api.session import check, open_logdir
+from tb_torchcompile_plugin.job.job import digest_files, job_of_digests
 
 
 def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
@@ -26,16 +24,25 @@ def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
 
 def _recording(path: str, only: str) -> RunSource:
     session = open_logdir(path)
-    run, worker, span = newest_span(only_run(session.runs(), only), path)
+    runs = only_run(session.runs(), only)
+    digested = _digests_alone(runs)
+    run, worker, span = (digested, "", "") if digested else newest_span(runs, path)
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
-    job = session.job(run, span) if span else None
-    ranks = session.ranks(run)
-    if job:
-        profiles = [rank.profile for rank in job.ranks]
-        return RunSource(
-            name, profiles, [profile.data for profile in profiles if profile.data], job, len(profiles)
-        )
-    if not span and len(ranks) > 1:
-        return RunSource(name, [], [rank.data for rank in ranks], None, len(ranks))
-    side = session.side(run, worker, span)
-    return RunSource(name, [side.profile] if side.profile else [], [side.data] if side.data else [], None, 1)
+    compiled = {rank.rank: rank.data for rank in session.ranks(run)}
+    if digested:
+        job = job_of_digests(digest_files(session.catalog.workers(run)))
+        if job is None:
+            raise no_job(run, [])
+        return RunSource(name, [Side(None, compiled.get(rank)) for rank in job.numbers], job)
+    if span and (traced := session.job(run, span)):
+        return RunSource(name, [make_side(rank.profile) for rank in traced.ranks], traced)
+    if not span and len(compiled) > 1:
+        return RunSource(name, [Side(None, data) for data in compiled.values()])
+    return RunSource(name, [session.side(run, worker, span)])
+
+
+def _digests_alone(runs: Runs) -> str:
+    """Return the first run whose job is known by digests alone, where no run has a trace; "" otherwise."""
+    if any(worker.spans for run in runs.runs for worker in run.workers):
+        return ""
+    return next((run.run for run in runs.runs if run.ranks > 1), "")

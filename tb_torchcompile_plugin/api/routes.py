@@ -20,10 +20,10 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import remembered
-from tb_torchcompile_plugin.analysis.compare.compare import compare_report
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.pairs import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
+from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare_report
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
+from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     compilation,
     compile_time,
@@ -144,7 +144,9 @@ def _side_by_side(session: Session, run: str, span: str) -> SideBySide | Progres
 
 
 def _sheets(session: Session) -> Sheets:
-    return Sheets({name: tables_of(route.answer) for name, route in ROUTES.items() if is_sheet(route.answer)})
+    answers = {name: route.answer for name, route in ROUTES.items() if is_sheet(route.answer)}
+    answers |= {"compare": Comparison, "compare_tables": ComparedTables, "compare_jobs": JobsCompared}
+    return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
 def _baseline(found: BaselineRef) -> BaselineRef:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
-from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, make_side
+from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not

@@ -57,7 +57,10 @@ _LISTS = (inspect.ListType, inspect.VarTupleType)
 
 
 class SheetColumn(msgspec.Struct, frozen=True):
-    """kind: its unit, or `count`, `number`, `text`, `word` (of a set of words) and `flag`. See `head` for the rest."""
+    """kind: its unit, or `count`, `number`, `text`, `word` (of a set of words) and `flag`. See `head` for the rest.
+
+    sides: whether it is a number of both sides of a comparison.
+    """
 
     key: str
     label: str
@@ -66,6 +69,7 @@ class SheetColumn(msgspec.Struct, frozen=True):
     total: bool
     hidden: bool
     grow: bool
+    sides: bool = False
 
 
 class SheetTable(msgspec.Struct, frozen=True):
@@ -150,19 +154,22 @@ def _with_defaults(columns: list[SheetColumn]) -> list[SheetColumn]:
 def _column(field: inspect.Field) -> SheetColumn | None:
     """Return None for what is neither a text nor a number."""
     plain, style = _unwrapped(field.type)
+    sides = isinstance(plain, inspect.StructType) and plain.cls is Pair
     if isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
         kind = "text"
-    elif not isinstance(plain, (*_KINDS, inspect.StrType)):
+    elif not sides and not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
     else:
-        unit = _UNIT.search(field.name) if isinstance(plain, (inspect.IntType, inspect.FloatType)) else None
-        kind = unit[1] if unit else _KINDS.get(type(plain), "text")
+        is_number = sides or isinstance(plain, (inspect.IntType, inspect.FloatType))
+        unit = _UNIT.search(field.name) if is_number else None
+        kind = unit[1] if unit else _KINDS.get(type(plain), "number" if sides else "text")
     label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,
         f"{label or 'Share'}, %" if kind == "percent" else label,
         kind,
         **{name: bool(style.get(name)) for name in ("bar", "total", "hidden", "grow")},
+        sides=sides,
     )
 
 

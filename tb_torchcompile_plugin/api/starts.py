@@ -9,7 +9,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
 from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_report
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.pairs import Sides
+from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding

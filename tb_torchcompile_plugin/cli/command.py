@@ -9,8 +9,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import InvalidGateError
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import is_baseline
+from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
+from tb_torchcompile_plugin.analysis.compare.conditions import InvalidGateError
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands

@@ -1,9 +1,8 @@
 """`tb-torchcompile compare A B`: two spans side by side. Each of A and B is a folder or one trace file."""
 
-import msgspec
-
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.api.starts import WithJobs, comparison
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
 
@@ -39,9 +38,8 @@ def _print_comparison(report: WithJobs) -> None:
     print_table(console, "figures", [*(figure.words for figure in compared.figures), *peaks], None)
     of = "a step" if compared.step_time else "the span"
     print_table(console, f"where {of} goes: the parts sum to its time", compared.parts, None)
-    asdict = msgspec.structs.asdict
-    rows = asdict(compared) | asdict(report.tables) | (asdict(jobs) if jobs else {})
-    for layout in (*(jobs.layout if jobs else ()), *report.tables.layout):
-        title = layout.label if layout.rows == "compilations" else f"{layout.label} of {of}"
-        names = (*layout.texts, *layout.numbers, "outcome")
-        print_table(console, title.lower(), rows[layout.rows], _MAX_ROWS, names)
+    for answer in filter(None, (jobs, report.tables, compared)):
+        for table in tables_of(type(answer)):
+            if any(column.key == "outcome" for column in table.columns):
+                title = table.title if table.rows == "compilations" else f"{table.title} of {of}"
+                print_table(console, title.lower(), getattr(answer, table.rows), _MAX_ROWS)

@@ -11,12 +11,21 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 from xml.etree import ElementTree
 
-from tb_torchcompile_plugin.analysis.compare import gate_judge
-from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, SUFFIX, MeasuredRun, save
+from tb_torchcompile_plugin.analysis.compare.baseline import SUFFIX, save
+from tb_torchcompile_plugin.analysis.compare.conditions import ALLOWED, InvalidGateError, read_settings
+from tb_torchcompile_plugin.analysis.compare.gate import (
+    GateCause,
+    GateCondition,
+    GateOutcome,
+    GateReport,
+    Verdict,
+    format_value,
+    gate,
+    noise_bounds,
+)
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
@@ -24,11 +33,6 @@ from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.text_table import print_lines
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
 MAX_BYTES = 1 << 20  # GitHub's limit for the summary of one step of a job
@@ -43,15 +47,13 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     """Print the verdict and write the files; return the exit status.
 
     paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
-    WrongGate, and UserError where a run cannot be read or a file cannot be written.
+    InvalidGateError, and UserError where a run cannot be read or a file cannot be written.
     """
-    config = arguments.config
-    document = _document(config) if config else None
-    settings = gate_judge.parse_settings(arguments.fail_on, arguments.allow, arguments.name, document, config)
+    settings = read_settings(arguments.fail_on, arguments.allow, arguments.name, arguments.config)
     base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
-        raise gate_judge.InvalidGateError(
+        raise InvalidGateError(
             f"HEAD is one run, and this baseline holds {1 + len(more)}",
             file=paths[-1],
             next_step="Name one run",
@@ -99,7 +101,7 @@ def print_gate(report: GateReport) -> None:
         print_lines(console, f"Unknown for {names}: {why}.")
 
 
-def _in_a_line(cause: gate_judge.GateCause) -> str:
+def _in_a_line(cause: GateCause) -> str:
     """Return such as "train/model.py:12: graph break: Call to print"."""
     return ": ".join(filter(None, (cause.where, cause.text)))
 
@@ -113,7 +115,7 @@ def bmf(report: GateReport, head: MeasuredRun) -> str:
     for name, measure in head.measures.items():
         if measure.value is not None:
             values[name] = {"value": measure.value}
-            if step := gate_judge.noise_bounds(measure.value, measure.samples):
+            if step := noise_bounds(measure.value, measure.samples):
                 values[name] |= {"lower_value": step[0], "upper_value": step[1]}
     return json.dumps({report.name or head.name: values}, indent=2) + "\n"
 
@@ -152,9 +154,9 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
     yield from (f"{fence}sh", command.replace("\n", " "), fence)
 
 
-def _cells(row: gate_judge.GateCondition) -> tuple[str, ...]:
+def _cells(row: GateCondition) -> tuple[str, ...]:
     values = (row.base, row.head, row.noise)
-    base, head, noise = (gate_judge.format_value(METRICS[row.metric].unit, value) for value in values)
+    base, head, noise = (format_value(METRICS[row.metric].unit, value) for value in values)
     outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
     return row.condition, outcome, base, head, "" if row.noise is None else f"± {noise}", row.sentence
 
@@ -189,7 +191,7 @@ def junit(report: GateReport) -> str:
     for row in report.conditions:
         _add_case(suite, row.condition, row.outcome, row.sentence, "\n".join(map(_in_a_line, row.causes)))
     if not report.conditions:
-        outcome: gate_judge.GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
+        outcome: GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
         _add_case(suite, "comparable", outcome, report.verdict)
     suite.set("tests", str(len(suite)))
     for kind, count in (("failures", "testcase/failure"), ("errors", "testcase/error")):
@@ -201,7 +203,7 @@ def junit(report: GateReport) -> str:
 
 
 def _add_case(
-    suite: ElementTree.Element, name: str, outcome: gate_judge.GateOutcome, sentence: str, causes: str = ""
+    suite: ElementTree.Element, name: str, outcome: GateOutcome, sentence: str, causes: str = ""
 ) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=_xml(name))
     if outcome in ("failed", "unknown"):
@@ -234,7 +236,7 @@ def add_gate(compare: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         action="append",
         default=[],
-        help=f"end with status 0 nevertheless where this differs or is unknown: {', '.join(gate_judge.ALLOWED)}",
+        help=f"end with status 0 nevertheless where this differs or is unknown: {', '.join(ALLOWED)}",
     )
     compare.add_argument("--name", default="", help="of what is measured, in the files that are written")
     for name, content in (
@@ -249,19 +251,6 @@ def is_gate(arguments: argparse.Namespace) -> bool:
     """Return whether the options ask for a verdict, and not only for tables."""
     options = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
     return any(getattr(arguments, name) for name in options)
-
-
-def _document(file: str) -> dict[str, Any]:
-    try:
-        with open(file, "rb") as stream:
-            document: dict[str, Any] = tomllib.load(stream)
-        return document
-    except OSError as error:
-        raise gate_judge.InvalidGateError(
-            f"cannot be read ({error.strerror})", file=file, next_step="Check --config"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise gate_judge.InvalidGateError(f"is no TOML ({error})", file=file, next_step="Fix it") from error
 
 
 def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -284,7 +273,7 @@ def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _save_baseline(arguments: argparse.Namespace) -> None:
     file: str = arguments.file
     if not file.endswith(SUFFIX):
-        raise gate_judge.InvalidGateError(
+        raise InvalidGateError(
             f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last"
         )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]

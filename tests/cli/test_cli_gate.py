@@ -13,14 +13,9 @@ from xml.etree import ElementTree
 import pytest
 
 from gates import a_run, add_break, add_recompile, judged, slow_down
+from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    METRICS,
-    Measure,
-    MeasuredItem,
-    unknown_measure,
-)
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, Measure, MeasuredItem
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -136,10 +131,10 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
 def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
-    measures: dict[str, Any] = {name: unknown_measure(evil) for name in METRICS} | {"breaks": Measure(0)}
+    measures: dict[str, Any] = {name: Measure(why_unknown=evil) for name in METRICS} | {"breaks": Measure(0)}
     base = a_run(**measures)
     head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
-    report = gate([base], head, parse_settings(["breaks>0", "step>3%"], [], evil))
+    report = gate([base], head, read_settings(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text
     assert "\ntb-torchcompile compare 'a`b' 'x y' --fail-on" in text
@@ -152,7 +147,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 @pytest.mark.parametrize("torch", ["2.13", "2.14"])
 def test_markdown_has_the_command_to_reproduce_it(torch):
     base, head = (a_run(torch=of, breaks=Measure(0)) for of in ("2.13", torch))
-    settings = parse_settings(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
+    settings = read_settings(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
     command = (
         "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
     )
@@ -288,3 +283,21 @@ def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):
         file.unlink()
     assert compare(recording("ddp"), tmp_path / "one", "recompiles>0") == 4
     assert "1 of 2 recorded in HEAD" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_a_job_of_which_only_digests_are_left(recording, tmp_path, capsys, logs):
+    """Its steps are those of the traces. Counts are those of its logs: a digest does not say what was lost."""
+    head = tmp_path / "head"
+    shutil.copytree(recording("ddp"), head)
+    assert main(["index", str(head)]) == 0
+    for file in (*head.glob("*.pt.trace.json*"), *(() if logs else head.glob("*.log"))):
+        file.unlink()
+    assert compare(recording("ddp"), head, "step>3%") == 0
+    assert compare(head, head, "step>3%") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^Step time +(\d.*s) +\1 ", out, re.MULTILINE)
+    assert compare(recording("ddp"), head, "recompiles>0") == (0 if logs else 4)
+    assert ("it has no compile data" in capsys.readouterr().out) != logs
+    base = tmp_path / "base.tbtc"
+    assert main(["baseline", "save", str(head), str(base)]) == 0 == compare(base, head, "step>3%")

@@ -179,7 +179,6 @@ export interface CategoryDifference {
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export type Cause =
@@ -229,8 +228,8 @@ export interface Collective {
 }
 
 export interface CollectiveCompared {
-  group: string;
   op: Operation;
+  group: string;
   dtype: string;
   message_bytes: number | null;
   transfer_us: Pair;
@@ -238,7 +237,6 @@ export interface CollectiveCompared {
   busbw_gb_s: Pair;
   instances: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface CollectiveRow {
@@ -274,7 +272,6 @@ export interface ComparedTables {
   operators: OperatorDifference[];
   modules: ModuleDifference[];
   memory: MemoryDifference[];
-  layout: TableLayout[];
 }
 
 export interface Comparison {
@@ -346,7 +343,6 @@ export interface CompilationDifference {
   duration_s: Pair;
   graph_ops: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface Compilations {
@@ -770,24 +766,10 @@ export interface Failure {
 }
 
 export interface Figure {
-  name: FigureName;
+  name: string;
   value: Pair;
   words: InWords;
 }
-
-export type FigureName =
-  | 'compilations'
-  | 'compile_s'
-  | 'gpu_busy_percent'
-  | 'gpu_busy_us'
-  | 'gpu_time_us'
-  | 'graph_break_direct_us'
-  | 'graph_break_us'
-  | 'graph_breaks'
-  | 'launches'
-  | 'recompiles'
-  | 'span_us'
-  | 'step_us';
 
 export interface Finding {
   rule: string;
@@ -1239,18 +1221,13 @@ export interface JobStep {
   compile_us: number;
 }
 
-export type JobTable = 'collectives' | 'late' | 'ranks';
-
 export interface JobsCompared {
   verdict: string;
   notice: string | null;
-  a_ranks: number;
-  b_ranks: number;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
   late: LateCompared[];
   collectives: CollectiveCompared[];
-  layout: TableLayout[];
 }
 
 export interface JoinedCall {
@@ -1336,11 +1313,9 @@ export interface KernelDifference {
   places: number;
   a: SideWork;
   b: SideWork;
-  delta_us: number;
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface KernelLaunches {
@@ -1436,7 +1411,6 @@ export interface LateCompared {
   where: string | null;
   excess_us: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface LateRank {
@@ -1671,11 +1645,10 @@ export interface Module {
 
 export interface ModuleDifference {
   path: string;
-  calls: Pair;
   host_us: Pair;
   device_us: Pair;
+  calls: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface Modules {
@@ -1732,11 +1705,10 @@ export interface Operator {
 export interface OperatorDifference {
   name: string;
   kind: OperatorKind;
-  calls: Pair;
   self_host_us: Pair;
   self_device_us: Pair;
+  calls: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export type OperatorKind = 'label' | 'operator' | 'overhead' | 'runtime';
@@ -1997,17 +1969,16 @@ export interface PythonTime {
 export interface RankCompared {
   rank: number;
   step_us: Pair;
+  exposed_wait_us: Pair;
+  late_us: Pair;
   compute_us: Pair;
   overlapped_us: Pair;
   exposed_transfer_us: Pair;
-  exposed_wait_us: Pair;
   exposed_unknown_us: Pair;
   exposed_memory_us: Pair;
   idle_us: Pair;
   wait_us: Pair;
-  late_us: Pair;
   outcome: Outcome;
-  words: Record<string, string>;
 }
 
 export interface RankDifference {
@@ -2214,6 +2185,7 @@ export interface SheetColumn {
   total: boolean;
   hidden: boolean;
   grow: boolean;
+  sides: boolean;
 }
 
 export interface SheetTable {
@@ -2230,8 +2202,6 @@ export interface Sheets {
 export interface SideWork {
   kernels: string[];
   operators: string[];
-  launches: number;
-  time_us: number;
 }
 
 export type SizeServed = 'dynamic' | 'eager' | 'specialised';
@@ -2501,7 +2471,6 @@ export interface StepTime {
 export interface StepTimeDifference {
   a: StepTimes;
   b: StepTimes;
-  delta_us: number;
   noise_us: number | null;
   within_noise: boolean | null;
 }
@@ -2543,14 +2512,6 @@ export interface SymbolicShape {
   source: string | null;
   backed: boolean;
   stack: Frame[];
-}
-
-export interface TableLayout {
-  rows: 'compilations' | 'kernel_categories' | 'kernels' | 'modules' | 'operators' | JobTable;
-  label: string;
-  texts: Record<string, string>;
-  numbers: Record<string, string>;
-  more: Record<string, string>;
 }
 
 export type TimeKind =

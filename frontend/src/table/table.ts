@@ -5,6 +5,12 @@ import { median, bytes, count, significant, UNKNOWN, unitFor, type Unit } from '
 export type Cell = number | string | null;
 export type ColumnKind = 'text' | 'count' | 'us' | 'ns' | 's' | 'percent' | 'bytes';
 
+const KINDS = new Set<string>(['us', 'ns', 's', 'percent', 'bytes', 'count'] satisfies ColumnKind[]);
+
+/** How a table shows and sorts a column. */
+export const columnKind = (kind: string) =>
+  (KINDS.has(kind) ? kind : kind === 'number' ? 'count' : 'text') as ColumnKind;
+
 /** A field of the rows as it comes, or what `value` makes of a row; it sorts, searches and exports. Null is unknown. */
 export type Column<Row> = ColumnLook<Row> &
   ({ key: Fields<Row>; value?: undefined } | { key: string; value: (row: Row) => Cell });

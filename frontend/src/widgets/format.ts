@@ -140,3 +140,16 @@ export function median(values: number[]): number | null {
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
+
+const TEXTS: Record<string, (value: number) => string> = {
+  us: duration,
+  ns: (ns) => duration(ns / 1000),
+  s: (s) => duration(s * 1e6),
+  percent,
+  bytes: (size) => (size < 0 ? '−' : '') + bytes(Math.abs(size)),
+  count,
+  number: significant,
+};
+
+/** A number of a column that the server lays out, as it is read by itself. */
+export const numberText = (value: number, kind: string) => (TEXTS[kind] ?? significant)(value);

@@ -1,7 +1,7 @@
 import { describe, expect, it, test } from 'vitest';
 import { cellOf } from '../../src/table/table';
 import type { BaselineRef, ComparedTables, RunRef, Runs } from '../../src/api/types';
-import { columns, tables } from '../../src/panels/compare/compare/compared_rows';
+import { columns, factsOf, tables } from '../../src/panels/compare/compare/compared_rows';
 import { choices, resolve, sideKey, usual } from '../../src/panels/compare/compare/sides';
 import { waterfall } from '../../src/panels/compare/compare/waterfall';
 
@@ -90,34 +90,47 @@ const pair = (a: number | null, b: number | null) => ({
   delta: a === null || b === null ? null : b - a,
 });
 test('tables are laid out as the server says', () => {
-  const words = { host_us: '3.00 µs → 9.00 µs, +6.00 µs (+200 %)' };
   const more: ComparedTables = {
     ...{ kernels: [], operators: [], memory: [] },
     modules: [
       {
-        ...{ path: 'Net_0/Linear_0', calls: pair(1, 1), host_us: pair(3, 9), device_us: pair(null, null) },
-        ...{ outcome: 'slower', words },
-      },
-    ],
-    layout: [
-      {
-        ...{ rows: 'kernels', label: 'Kernels', texts: { name: 'Kernels of' } },
-        ...{ numbers: { time_us: 'Time' }, more: {} },
-      },
-      {
-        ...{ rows: 'modules', label: 'Modules', texts: { path: 'Module' } },
-        ...{ numbers: { host_us: 'Host', device_us: 'GPU' }, more: { calls: 'Calls' } },
+        ...{ path: 'Net_0/Linear_0', host_us: pair(3, 9), device_us: pair(null, null), calls: pair(1, 1) },
+        outcome: 'slower',
       },
     ],
   };
+  const column = (key: string, kind: string, sides = false) => ({
+    ...{ key, kind, sides, label: key, bar: false, total: false, hidden: key === 'calls', grow: false },
+  });
+  const change = column('outcome', 'word');
+  const layout = [
+    { rows: 'kernels', title: 'Kernels', names: [], columns: [column('name', 'text'), change] },
+    {
+      ...{ rows: 'modules', title: 'Modules', names: [] },
+      columns: [
+        column('path', 'text'),
+        column('host_us', 'us', true),
+        column('device_us', 'us', true),
+        column('calls', 'number', true),
+        change,
+      ],
+    },
+    { rows: 'figures', title: 'Figures', names: [], columns: [column('name', 'text')] },
+  ];
   const comparison = { step_time: null, figures: [], parts: [], notes: [] };
   const first = { ...comparison, kernel_categories: [], compilations: [] };
-  const [modules, ...others] = tables(more.layout, first, more);
+  const [modules, ...others] = tables(layout, first, more);
   expect(others).toEqual([]);
   const visible = columns(modules!).filter((column) => !column.hidden);
   expect(visible.map((column) => column.key)).toEqual(
     ['path', 'outcome', 'host_us_a', 'host_us_b', 'host_us_delta'], // no GPU; calls, if somebody chooses them
   );
-  expect(visible[0]!.show!(modules!.all[0]!)).toBe('\u2003Linear_0');
-  expect(visible.map((column) => cellOf(modules!.all[0]!, column)).slice(1, 5)).toEqual(['slower', 3, 9, 6]);
+  const row = modules!.all[0]!;
+  expect(visible[0]!.show!(row)).toBe('\u2003Linear_0');
+  expect(visible.map((column) => cellOf(row, column)).slice(1, 5)).toEqual(['slower', 3, 9, 6]);
+  expect(factsOf(modules!, row)).toEqual([
+    { label: 'host_us', value: '3.00\u202fµs → 9.00\u202fµs, +6.00\u202fµs (+200\u202f%)' },
+    { label: 'device_us', value: '– → –, –' },
+    { label: 'calls', value: '1 → 1, equal' },
+  ]);
 });

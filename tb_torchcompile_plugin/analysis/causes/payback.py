@@ -43,7 +43,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, category_sums, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
@@ -57,7 +57,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
@@ -252,23 +252,14 @@ def _percent(us: float, whole_us: float) -> float | None:
     return 100 * us / whole_us if whole_us else None
 
 
-def _gpu_us(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> float:
-    """Return how long kernels of these categories run in a steady step (µs); without steps, in the span."""
-    steady, steps = profile.of(steady_steps), profile.of(StepWindows)
-    codes, total = [CATEGORIES.index(name) for name in categories], 0
-    for rows in profile.of(kernel_launches):
-        if rows.device != "cpu":
-            counted = np.isin(rows.category, codes)
-            if steady:
-                counted &= np.isin(launching(steps.windows, profile.trace, rows.launch), steady.rows)
-            total += int(rows.dur[counted].sum())
-    return us(total) / (len(steady.rows) if steady else 1)
-
-
 def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
     """Yield kernels that compiling cannot make faster, compared with the step: profiling does not slow them."""
     rows, step_us = profile.of(kernel_table).rows, profile.of(step_time).step_us
-    if library_us := _gpu_us(profile, LIBRARY):
+    steps, sums = profile.of(category_sums)
+    library_us, gpu_us = (
+        us(sum(ns for name, (ns, _) in sums.items() if name in names)) / steps for names in (LIBRARY, sums)
+    )
+    if library_us:
         of_library = [row for row in rows if row.category in LIBRARY]
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
@@ -278,7 +269,7 @@ def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
-        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * _gpu_us(profile)
+        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * gpu_us
         says = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
             "on) take"

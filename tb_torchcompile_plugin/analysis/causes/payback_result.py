@@ -161,15 +161,16 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     compared = step_time_difference(*times, PAYBACK)
     if compared is None:
         return UNKNOWN
-    before, after, gain, chance = compared.a, compared.b, -compared.delta_us, compared.noise_us or 0.0
+    before, after, chance = compared.a.mean_us, compared.b.mean_us, compared.noise_us or 0.0
+    gain = before - after
     verdict: Paying = "pays" if gain > chance else "never"
-    if abs(gain) <= chance and chance > _VAGUE * before.mean_us:
+    if abs(gain) <= chance and chance > _VAGUE * before:
         verdict = "unknown"
     return Gain(
         verdict=verdict,
         told_by="measured",
-        eager_us=before.mean_us,
-        compiled_us=after.mean_us,
+        eager_us=before,
+        compiled_us=after,
         gain_us=gain,
         low_us=gain - chance,
         high_us=gain + chance,

@@ -62,32 +62,28 @@ class LastOverview(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def compile_line(data: CompileData) -> CompileLine:
-    """Return the line of a worker without any trace."""
-    first = first_change(data.of(findings).findings)
+def compile_line(about: Profile | CompileData) -> CompileLine:
+    """Return the line of a worker, without what only a trace shows."""
+    data, first = (
+        about.data if isinstance(about, Profile) else about,
+        first_change(about.of(findings).findings),
+    )
     return CompileLine(
-        data.of(ct.total_s),
-        data.of(ct.count_compilations),
-        data.of(count_sites),
-        data.of(count_recompiles),
-        first.title if first else None,
-        first.severity if first else None,
+        compile_s=data.of(ct.total_s) if data else None,
+        compilations=data.of(ct.count_compilations) if data else None,
+        graph_breaks=about.of(count_sites),
+        recompiles=data.of(count_recompiles) if data else None,
+        finding=first.title if first else None,
+        severity=first.severity if first else None,
     )
 
 
 def span_line(profile: Profile) -> SpanLine:
     """Return the line of a span, with what its worker compiled."""
-    data, first = profile.data, first_change(profile.of(findings).findings)
-    step, covered = profile.of(step_time), profile.of(coverage)
-    use = profile.of(utilization)
+    step, covered, use = profile.of(step_time), profile.of(coverage), profile.of(utilization)
     busy = [row.busy_percent for row in use.means if row.busy_percent is not None] if use else []
     return SpanLine(
-        compile_s=data.of(ct.total_s) if data else None,
-        compilations=data.of(ct.count_compilations) if data else None,
-        graph_breaks=profile.of(count_sites),
-        recompiles=data.of(count_recompiles) if data else None,
-        finding=first.title if first else None,
-        severity=first.severity if first else None,
+        **msgspec.structs.asdict(compile_line(profile)),
         step_us=step.step_us if step.steps else None,
         times=profile.of(steady_times),
         gpu_busy_percent=min(busy, default=None),
@@ -203,18 +199,17 @@ def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
     fields: dict[str, Any] = dict.fromkeys(SpanLine.__struct_fields__)
     for part in (run.line, run.job if run.job and run.job.finding else None):
         fields |= {name: getattr(part, name) for name in part.__struct_fields__} if part else {}
-    change, within_noise = None, False
     base = pinned.line if pinned and not is_other_program(pinned.program, run.program) else None
+    compared = None
     if isinstance(base, SpanLine) and line is not None and line is not base:
-        if line.step_us is not None and base.step_us:
-            change = 100 * (line.step_us / base.step_us - 1)
-        within_noise = bool((times := step_time_difference(base.times, line.times)) and times.within_noise)
+        compared = step_time_difference(base.times, line.times)
+    change = 100 * (compared.b.mean_us / compared.a.mean_us - 1) if compared and compared.a.mean_us else None
     return RunRow(
         **fields,
         **run.place._asdict(),
         read=line is not None,
         change_percent=change,
-        within_noise=within_noise,
+        within_noise=bool(compared and compared.within_noise),
         why_unknown=_why_unknown(run, line),
     )
 

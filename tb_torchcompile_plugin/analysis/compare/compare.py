@@ -5,14 +5,20 @@ Everything is of an average profiled step, a → b; without steps, of the span. 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
 from tb_torchcompile_plugin.analysis.compare import pairs
+from tb_torchcompile_plugin.analysis.compare.sides import (
+    Side,
+    Sides,
+    SpanName,
+    compares_whole_spans,
+    why_no_verdict,
+)
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
@@ -20,37 +26,24 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, co
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import CategorySums, category_sums
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted_rows
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
+from tb_torchcompile_plugin.torch_names.kernels import Category
 
-FigureName = Literal[
-    "step_us",
-    "span_us",
-    "gpu_busy_us",
-    "gpu_busy_percent",
-    "gpu_time_us",
-    "launches",
-    "graph_break_us",
-    "graph_break_direct_us",
-    "graph_breaks",
-    "recompiles",
-    "compilations",
-    "compile_s",
-]
-_LABELS: dict[FigureName, str] = {
+_LABELS: dict[str, str] = {
     "step_us": "Step time",
     "span_us": "Whole span",
     "gpu_busy_us": "GPU busy",
@@ -63,14 +56,15 @@ _LABELS: dict[FigureName, str] = {
     "recompiles": "Recompiles",
     "compilations": "Compilations",
     "compile_s": "Compile time",
-}
-_Figures = dict[FigureName, float | None]
+} | {name: kind.many.capitalize() for name, kind in COUNTS.items()}
+_COUNTED_ABOVE = ("breaks", "recompiles")  # of the counts, under the names of the other panels
+_Figures = dict[str, float | None]
 
 
 class Figure(msgspec.Struct, frozen=True):
     """One number of both sides; the name carries the unit."""
 
-    name: FigureName
+    name: str
     value: pairs.Pair
     words: pairs.InWords  # step times with their standard deviation
 
@@ -86,24 +80,24 @@ class CategoryDifference(pairs.Compared, frozen=True):
 class PartDifference(msgspec.Struct, frozen=True):
     """One part of an average step or of the span; the rows sum to the difference of the step times or of `span_us`."""
 
-    kind: step_breakdown.PartKind
-    part: step_breakdown.Part
+    kind: breakdown.PartKind
+    part: breakdown.Part
     time_us: pairs.Pair
 
 
 class Compiled(msgspec.Struct, frozen=True):
     """A compilation on one side."""
 
-    compile_id: str
+    compile_id: Annotated[str, column_head(hidden=True)]
     epoch: int
-    graph_ops: int | None
+    graph_ops: Annotated[int | None, column_head(hidden=True)]
 
 
 class CompilationDifference(pairs.Compared, frozen=True):
     """The same function's n-th compilation on both sides."""
 
     function: str
-    file: str
+    file: Annotated[str, column_head(hidden=True)]
     line: int | None
     direction: Direction
     a: Compiled | None  # None where a side has none
@@ -124,23 +118,21 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-_Parts = dict[tuple[step_breakdown.PartKind, step_breakdown.Part], float]
+_Parts = dict[tuple[breakdown.PartKind, breakdown.Part], float]
 
 
 class _Run(NamedTuple):
-    """What ran on one side."""
+    """What ran on one side, in an average step or in the whole span."""
 
     profile: Profile
-    length_us: float | None  # of a step, or of the span; None where nothing ran
+    length_us: float | None  # None where nothing ran
     parts: _Parts  # µs; they sum to that
-    # µs and launches of an average window, also by category; None without GPU events.
-    gpu: tuple[float, float] | tuple[None, None]
-    categories: dict[Category, tuple[float, float]]
+    gpu: CategorySums | None  # None without GPU events
 
 
-def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
+def compare(a: Side, b: Side) -> Comparison:
     """Return what differs between two spans, or in what was compiled where one of them has no trace."""
-    whole = pairs.compares_whole_spans(a, b)
+    whole = compares_whole_spans(a, b)
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
     step_time, parts, categories = None, [], []
     if run_a and run_b:
@@ -161,31 +153,13 @@ def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
 def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
         span = profile.of(breakdown.window_breakdown, HostWork)
-        length, count = span.wall_us if span else None, 1
-        rows: Sequence[step_breakdown.StepPart] = span.parts if span else []
+        length = span.wall_us if span else None
+        rows: Sequence[breakdown.StepPart] = span.parts if span else []
     else:
-        steady, length = profile.of(steps.steady_steps), profile.of(steps.step_time).step_us
-        rows, count = profile.of(breakdown.mean_parts, HostWork), len(steady.rows) if steady else 1
+        length, rows = profile.of(steps.step_time).step_us, profile.of(breakdown.mean_parts, HostWork)
     parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
-    if not len(profile.of(gpu_work).index):
-        return _Run(profile, length, parts, (None, None), {})
-    sums = _by_category(profile, whole)
-    categories = {name: (us(ns) / count, launches / count) for name, (ns, launches) in sums.items()}
-    ns, launches = (sum(column) for column in zip((0, 0), *sums.values()))
-    return _Run(profile, length, parts, (us(ns) / count, launches / count), categories)
-
-
-def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int]]:
-    """Return (ns, launches) of the steady steps; by launch, as the name does not show a user's Triton kernel."""
-    windows, steady = profile.of(StepWindows), profile.of(steps.steady_steps)
-    sums = np.zeros((2, len(CATEGORIES)), np.int64)
-    for rows in profile.of(kernel_launches):
-        if rows.device != "cpu":
-            step = steps.launching(windows.windows, profile.trace, rows.launch)
-            counted = whole | (np.isin(step, steady.rows) if steady else step >= 0)
-            np.add.at(sums[0], rows.category[counted], rows.dur[counted])
-            np.add.at(sums[1], rows.category[counted], 1)
-    return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
+    on_gpu = len(profile.of(gpu_work).index)
+    return _Run(profile, length, parts, category_sums(profile, whole=whole) if on_gpu else None)
 
 
 def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
@@ -199,39 +173,57 @@ def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
 
 def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     """Return the categories, largest change first; [] where a side has no GPU events."""
-    if None in (*a.gpu, *b.gpu):
+    if a.gpu is None or b.gpu is None:
         return []
-    rows = []
-    for category in dict.fromkeys((*a.categories, *b.categories)):
-        times, launches = zip(*(run.categories.get(category, (0.0, 0.0)) for run in (a, b)))
-        fields = pairs.numbers(time_us=pairs.pair(*times), launches=pairs.pair(*launches))
-        rows.append(CategoryDifference(category=category, **fields))
+    numbers = [
+        {
+            (name,): {"time_us": us(ns) / side.steps, "launches": launches / side.steps}
+            for name, (ns, launches) in side.sums.items()
+        }
+        for side in (a.gpu, b.gpu)
+    ]
+    rows = pairs.match(CategoryDifference, ["category"], numbers)
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _figures(side: pairs.Side, run: _Run | None, whole: bool) -> _Figures:
+def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
     figures = _run_figures(run, whole) if run else {}
     if side.data is None:
         return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
-    return figures | {
+    return {
+        **figures,
         "graph_breaks": side.data.of(count_sites),
         "recompiles": side.data.of(count_recompiles),
         "compilations": side.data.of(compile_time.count_compilations),
         "compile_s": side.data.of(compile_time.total_s),
+        **side.data.of(_other_counts),
     }
+
+
+def _other_counts(data: CompileData) -> _Figures:
+    """Return the other counts that the gate checks; None where torch did not record one."""
+    counts: _Figures = {}
+    for name in COUNTS:
+        if name not in _COUNTED_ABOVE:
+            rows = counted_rows(data.summary, name)
+            counts[name] = None if rows is None else sum(row.number for row in rows)
+    return counts
 
 
 def _run_figures(run: _Run, whole: bool) -> _Figures:
     wall, busy_us = run.length_us, _busy_us(run.profile, whole)
-    time, launches = run.gpu
-    saved, count = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
+    time, launches = None, None
+    if run.gpu is not None:
+        ns, count = (sum(column) for column in zip((0, 0), *run.gpu.sums.values()))
+        time, launches = us(ns) / run.gpu.steps, count / run.gpu.steps
+    saved, times = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": busy_us,
         "gpu_busy_percent": 100 * busy_us / wall if busy_us is not None and wall else None,
         "gpu_time_us": time,
         "launches": launches,
-        "graph_break_us": None if saved is None else saved * count,
+        "graph_break_us": None if saved is None else saved * times,
         "graph_break_direct_us": run.profile.of(direct_of_span_us if whole else direct_us),
     }
 
@@ -312,7 +304,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
     )
 
 
-def _notes(a: pairs.Side, b: pairs.Side) -> list[str]:
+def _notes(a: Side, b: Side) -> list[str]:
     """Return what a reader of the tables must know: what cannot be compared, and what else differs."""
     lines = key_notes(a.data, b.data)
     for name, side in (("A", a), ("B", b)):
@@ -347,7 +339,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         yield f"is not complete: {lost.sentence}"
 
 
-def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
+def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     for kind, text in differences(a.program, b.program):
         if kind not in OTHER:
             yield text
@@ -364,8 +356,8 @@ def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
 class CompareReport(msgspec.Struct, frozen=True):
     """Two spans compared; the numbers in the verdict are those of `comparison`."""
 
-    a: pairs.SpanName
-    b: pairs.SpanName
+    a: SpanName
+    b: SpanName
     verdict: str
     comparison: Comparison
 
@@ -376,20 +368,20 @@ class FullReport(CompareReport, frozen=True):
     tables: ComparedTables
 
 
-def compare_report(sides: pairs.Sides) -> CompareReport:
+def compare_report(sides: Sides) -> CompareReport:
     """Return what differs between two spans, in numbers and in a sentence."""
     comparison = compare(sides.a, sides.b)
     return CompareReport(sides.a.name, sides.b.name, _verdict(comparison, sides), comparison)
 
 
-def full_report(sides: pairs.Sides) -> FullReport:
+def full_report(sides: Sides) -> FullReport:
     """Return what differs between two spans, row by row, too."""
     report = sides.of(compare_report)
     return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
 
 
-def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
-    if why := pairs.why_no_verdict(sides.a.program, sides.b.program):
+def _verdict(comparison: Comparison, sides: Sides) -> str:
+    if why := why_no_verdict(sides.a.program, sides.b.program):
         return why
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
@@ -402,17 +394,17 @@ def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
 
 def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -> str:
     """Say which side is faster, and whether that is more than noise."""
-    change = f"{step} takes {pairs.change_of(pairs.Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
+    mean = pairs.pair(times.a.mean_us, times.b.mean_us)
+    change = f"{step} takes {pairs.change_of(mean)}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
         return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
     if times.within_noise:
         return f"No clear difference: {change}, within the noise of {steps} (± {duration(times.noise_us)})."
-    word = "faster" if times.delta_us < 0 else "slower"
-    return f"B is {word}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
+    return f"B is {pairs.outcome(mean)}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
 
 
-def _of_spans(figures: dict[FigureName, pairs.Pair]) -> str:
+def _of_spans(figures: dict[str, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
         return f"The whole span takes {pairs.change_of(times)}; without steps on both sides nobody knows the noise."
@@ -424,7 +416,7 @@ def _of_spans(figures: dict[FigureName, pairs.Pair]) -> str:
 
 def _compiling_words(a: Profile, b: Profile) -> str:
     """Return "1 step of B compiles, for 7.10 s: the others take 12.3 ms instead of 12.1 ms in the mean.", or ""."""
-    sides = {"A": a.of(step_breakdown.compiling), "B": b.of(step_breakdown.compiling)}
+    sides = {"A": a.of(breakdown.compiling), "B": b.of(breakdown.compiling)}
     words = " and ".join(
         f"{plural(side.steps, f'step of {name} compiles', f'steps of {name} compile')}, for {duration(side.compile_us)}"
         for name, side in sides.items()

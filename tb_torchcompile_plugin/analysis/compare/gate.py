@@ -1,20 +1,61 @@
-"""Does a run pass a gate against a base, and what does a reader need to believe the verdict?"""
+"""Does a run pass a gate against a base: did a metric rise by more than it may, and by more than noise?
+
+Inside a run all steps count as one, as they follow one another; between several base runs, up to one more of them. The
+larger of the two counts (see `statistics`).
+"""
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare import gate_judge
-from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
-from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair
+from tb_torchcompile_plugin.analysis.compare.conditions import Condition, GateSettings
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+    METRICS,
+    Measure,
+    MeasuredItem,
+    MeasuredRun,
+    Unit,
+    rounded_median,
+)
+from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair, text_of
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.runtime.program import differences
-from tb_torchcompile_plugin.analysis.statistics import spread
+from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
+from tb_torchcompile_plugin.compile_log.counts import COUNTS
+from tb_torchcompile_plugin.reader.arrays import grouped
+
+MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
+_MAX_CHARS = 80  # of a name in a sentence
+_MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
+GateOutcome = Literal["failed", "unknown", "noise", "passed"]
+_ORDER: list[GateOutcome] = ["failed", "unknown", "noise", "passed"]  # worst first
+
+
+class GateCause(msgspec.Struct, frozen=True):
+    """Something of which there is more than before."""
+
+    text: str
+    where: str  # "folder/file.py:12", "" where no line is known
+    change: int  # in the metric's unit
+
+
+class GateCondition(msgspec.Struct, frozen=True):
+    """A condition, and whether it holds."""
+
+    condition: str
+    metric: str
+    label: str
+    outcome: GateOutcome  # failed: it holds; unknown: inconclusive; noise: the rise is too large, but may be chance
+    base: int | None  # ns, bytes or a count; of several base runs that in the middle, of counts the largest
+    head: int | None
+    noise: float | None
+    sentence: str
+    causes: list[GateCause]
 
 
 class GateFigure(msgspec.Struct, frozen=True):
@@ -47,17 +88,30 @@ class GateReport(msgspec.Struct, frozen=True):
     options: list[str]  # of the command line that asks the same again
 
 
+_Value = tuple[int, list[int]]  # a number of one run, and its samples
+
+
+class _Judgement(NamedTuple):
+    """One number of both sides under one condition."""
+
+    outcome: GateOutcome
+    name: str  # among several, "" for the metric as a whole
+    base: int
+    head: int
+    noise: float | None
+
+
 def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
     """Judge a run against one base run, or several that did the same."""
     found = dict(_differences(base, head))
     # One script that does more work than before is judged: that is what a gate is for.
     forbidden = [text for kind, text in found.items() if kind not in (*settings.allow, "work")]
-    conditions = [gate_judge.judge(row, base, head) for row in settings.conditions if not forbidden]
+    conditions = [judge(row, base, head) for row in settings.conditions if not forbidden]
     failed = [row for row in conditions if row.outcome == "failed"]
     causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
     outcome, verdict = _verdict(forbidden, conditions, "unknown" in settings.allow)
     fail_on = [("--fail-on", condition.text) for condition in settings.conditions]
-    allow = [("--allow", word) for word in dict.fromkeys(settings.allow)]
+    allow = [("--allow", word) for word in settings.allow]
     return GateReport(
         name=settings.name,
         outcome=outcome,
@@ -69,7 +123,7 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
         ),
         differences=[*found.values()],
         conditions=conditions,
-        causes=list(dict.fromkeys(causes))[: gate_judge.MAX_CAUSES],
+        causes=list(dict.fromkeys(causes))[:MAX_CAUSES],
         figures=[_figure(name, base, head) for name in METRICS],
         notes=[*_notes(base, head)],
         options=[word for option in (*fail_on, *allow) for word in option],
@@ -80,10 +134,12 @@ def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tup
     """Yield (what --allow calls it, sentence) where runs differ; what is unknown of a side is no difference."""
     for run in base:
         yield from differences(run.program, head.program, ("BASE", "HEAD"))
-    ranks = [f"{run.ranks} of {run.world_size} recorded" for run in (*base, head)]
-    if len(set(ranks)) > 1:
-        before = joined_names(list(dict.fromkeys(ranks[:-1])))
-        yield "world-size", f"Ranks: {before} in BASE, {ranks[-1]} in HEAD."
+    before, after = (
+        {f"{run.ranks} of {run.world_size} recorded": None for run in runs if run.ranks}
+        for runs in (base, [head])
+    )
+    if before and after and before != after:
+        yield "world-size", f"Ranks: {joined_names([*before])} in BASE, {joined_names([*after])} in HEAD."
 
 
 def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
@@ -104,18 +160,13 @@ def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: b
 
 
 def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
-    unit, label = METRICS[metric].unit, METRICS[metric].label
-    measured = [run for run in base if metric in run.measures]
-    before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
-    after = head.measures[metric].value if metric in head.measures else None
-    why = gate_judge.why_unknown(metric, base, head)
-    return GateFigure(metric, label, *in_words(unit, pair(before, after)), why)
+    label, unit, *_ = METRICS[metric]
+    value = pair(*(run.measures[metric].value for run in (middle_run(metric, base), head)))
+    return GateFigure(metric, label, *in_words(unit, value), why_unknown(metric, base, head))
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
-    base_steps, head_steps = (
-        run.measures["step"].samples if "step" in run.measures else [] for run in (base[0], head)
-    )
+    base_steps, head_steps = (run.measures["step"].samples for run in (base[0], head))
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
     elif spread(base_steps) and spread(head_steps):
@@ -128,3 +179,161 @@ def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
             f"HEAD ran as {plural(head.ranks, 'rank')}: counts are of all ranks together, a step lasts as long as on "
             "the slowest."
         )
+
+
+def format_value(unit: Unit, value: float | None) -> str:
+    """Return "13.0 ms", "95.0 MB", "4"; a dash where it is unknown."""
+    return "–" if value is None else text_of(unit)(value)
+
+
+def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
+    """Return why a metric is unknown, "" where it is known of all runs."""
+    sides = [*(("BASE", run.measures[metric]) for run in base), ("HEAD", head.measures[metric])]
+    reasons = [f"{side}: {measure.why_unknown}" for side, measure in sides if measure.value is None]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def middle_run(metric: str, base: Sequence[MeasuredRun]) -> MeasuredRun:
+    """Return the run that stands for several: of a count the one with most, otherwise that in the middle."""
+    runs = sorted(base, key=lambda run: run.measures[metric].value or 0)
+    return runs[-1] if METRICS[metric].noise == "exact" else runs[(len(runs) - 1) // 2]
+
+
+def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateCondition:
+    """Check a condition; base is one run, or several that did the same."""
+    metric, label = condition.metric, METRICS[condition.metric].label
+    why = why_unknown(metric, base, head)
+    series = {} if why else _values(condition, base, head)
+    if not series:
+        why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
+        sentence = f"{label}: {why}."
+        return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
+    needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
+    judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
+    worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
+    failed = sum(row.outcome == "failed" for row in judged)
+    return GateCondition(
+        condition=condition.text,
+        metric=metric,
+        label=label,
+        outcome=worst.outcome,
+        base=worst.base,
+        head=worst.head,
+        noise=worst.noise,
+        sentence=_sentence(condition, worst, failed, len(base)),
+        causes=[] if worst.outcome == "passed" else _causes(condition, middle_run(metric, base), head),
+    )
+
+
+def _values(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> dict[str, list[_Value]]:
+    """Return the metric of all runs, HEAD last; where it has names, all items that match the pattern, together ("").
+
+    With a pattern also each item that does the same work in all runs: one that is launched more often does what another
+    one did. Empty where nothing matches.
+    """
+    measures = [run.measures[condition.metric] for run in (*base, head)]
+    if not METRICS[condition.metric].by_name:
+        return {"": [(measure.value or 0, measure.samples) for measure in measures]}
+    runs = [_matching(measure.items, condition.pattern) for measure in measures]
+    if not any(runs):
+        return {}
+    names = [""]
+    if condition.pattern:
+        alike = set.intersection(*({(item.what, item.launches) for item in items} for items in runs))
+        names += sorted(name for name, _ in alike)
+    return {name: [_summed(items, name, row) for items, row in zip(runs, measures)] for name in names}
+
+
+def _matching(items: Sequence[MeasuredItem], pattern: str) -> list[MeasuredItem]:
+    return [item for item in items if fnmatchcase(item.what, pattern or "*")]
+
+
+def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
+    """Return value and samples of all items, or of those of one name: 0 in each step without any.
+
+    A baseline may have been saved without its steps.
+    """
+    selected = [item for item in items if name in ("", item.what)]
+    samples = [sum(step) for step in zip(*(item.samples for item in selected))] or [0] * len(measure.samples)
+    return (rounded_median(samples), samples) if samples else (_sum(selected), [])
+
+
+def _judged(
+    condition: Condition, name: str, values: list[_Value], needs_runs: bool, questions: int
+) -> _Judgement:
+    *base_runs, (head, head_samples) = values
+    base_values, kind = [value for value, _ in base_runs], METRICS[condition.metric].noise
+    base, chance = max(base_values), None
+    if kind != "exact":
+        base = sorted(base_values)[(len(base_values) - 1) // 2]
+        samples = [] if needs_runs else [samples for _, samples in base_runs]
+        model = GATE._replace(chance=GATE.chance / questions)
+        chance = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
+    outcome: GateOutcome = "failed"
+    if not condition.holds(base, head):
+        outcome = "passed"
+    elif chance is None and kind == "needed":
+        outcome = "unknown"
+    elif chance is not None and head - base <= chance:
+        outcome = "noise"
+    return _Judgement(outcome, name, base, head, chance)
+
+
+def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:
+    label, unit, *_ = METRICS[condition.metric]
+    of = f" ({condition.pattern})" if condition.pattern else ""
+    of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
+    allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
+    base, head, change = in_words(unit, pair(row.base, row.head))
+    more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
+    chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
+    by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
+    words: dict[GateOutcome, str] = {
+        "failed": f"It rose{by}{also if chance else ''}{more}.",
+        "passed": f"No rise{by}.",
+        "noise": f"It rose{by}, but within the noise{chance}.",
+        "unknown": f"It rose{by}, but {plural(runs, 'run')} of BASE cannot tell whether that is noise. {_MORE_RUNS}.",
+    }
+    return f"{label}{of}: {base} → {head}, {change}. {words[row.outcome]}"
+
+
+def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
+    """Return the kernels, breaks and functions that rose most, with their lines."""
+    metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
+    before, after = (
+        grouped(
+            _matching([item for name in metrics for item in run.measures[name].items], condition.pattern),
+            lambda item: item.key,
+        )
+        for run in (base, head)
+    )
+    rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
+    largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:MAX_CAUSES]
+    return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
+
+
+def _sum(items: Sequence[MeasuredItem]) -> int:
+    return sum(item.value for item in items)
+
+
+def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -> GateCause:
+    """Describe a rise, at a line that was not there before if there is one."""
+    lines = {item.line for item in before}
+    item = max(after, key=lambda item: (item.line not in lines, item.value))
+    base, head = _sum(before), _sum(after)
+    unit = METRICS[metric].unit
+    kind = next((kind.one for name, kind in COUNTS.items() if name == metric), item.what)
+    what = item.what if item.what == kind else f"{kind} of {item.what}"
+    text = f"{what}: {item.why}" if item.why else what
+    rise = f"+{head - base:,}" if unit == "count" else in_words(unit, pair(base, head))[2]
+    change = "" if rise == "+1" else f", {rise}"
+    where = item.file if item.line is None else f"{item.file}:{item.line}"
+    return GateCause(text + change, where, head - base)
+
+
+def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
+    """Return between which a single step is 99 times of 100; None for fewer than two samples."""
+    if (single := spread(samples)) is None:
+        return None
+    half = round(student_t(len(samples) - 1, GATE.chance) * single)
+    return max(0, value - half), value + half

@@ -8,24 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import basename
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    Pair,
-    change_of,
-    numbers,
-    pair,
-    why_no_verdict,
-)
-from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Numbers, Pair, change_of, match, pair
+from tb_torchcompile_plugin.analysis.compare.sides import why_no_verdict
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.why_late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import (
     StepTimeDifference,
     StepTimes,
@@ -55,26 +50,7 @@ _VERB_OF_PART = {
     "exposed_memory": "copies alone",
     "idle": "idles",
 }
-_FIGURES = ("step_us", *(f"{part}_us" for part in _VERB_OF_PART), "wait_us", "late_us")
-
-_RANK = {"step_us": "Step", "exposed_wait_us": "Waits", "late_us": "Others waited"}
-_RANK_PARTS = {
-    "compute_us": "Compute",
-    "overlapped_us": "Overlapped",
-    "exposed_transfer_us": "Exposed transfer",
-    "exposed_unknown_us": "Exposed, not known which",
-    "exposed_memory_us": "Exposed memory",
-    "idle_us": "Idle",
-    "wait_us": "Waits, overlapped too",
-}
-_LATE = {"rank": "Rank", "cause": "What", "name": "Culprit", "where": "Your line"}
-_COLLECTIVE = {"op": "Collective", "group": "Group", "dtype": "Type", "message_bytes": "Size"}
-_TIMES = {"transfer_us": "Transfer", "wait_us": "Wait", "busbw_gb_s": "Bus GB/s"}
-LAYOUT = [
-    TableLayout("ranks", "Ranks", {"rank": "Rank"}, _RANK, _RANK_PARTS),
-    TableLayout("late", "Why ranks come late", _LATE, {"excess_us": "Longer than its peers"}),
-    TableLayout("collectives", "Collectives", _COLLECTIVE, _TIMES, {"instances": "Times"}),
-]
+_HIDDEN = column_head(hidden=True)
 
 
 class RankCompared(Compared, frozen=True):
@@ -82,38 +58,39 @@ class RankCompared(Compared, frozen=True):
 
     rank: int
     step_us: Pair
-    compute_us: Pair
-    overlapped_us: Pair
-    exposed_transfer_us: Pair
-    exposed_wait_us: Pair
-    exposed_unknown_us: Pair
-    exposed_memory_us: Pair
-    idle_us: Pair
-    wait_us: Pair  # in collectives, for others
-    late_us: Pair  # how long the others waited for it, together
+    exposed_wait_us: Annotated[Pair, column_head("Waits")]
+    late_us: Annotated[Pair, column_head("Others waited")]  # for it, together
+    compute_us: Annotated[Pair, _HIDDEN]
+    overlapped_us: Annotated[Pair, _HIDDEN]
+    exposed_transfer_us: Annotated[Pair, _HIDDEN]
+    exposed_unknown_us: Annotated[Pair, _HIDDEN]
+    exposed_memory_us: Annotated[Pair, _HIDDEN]
+    idle_us: Annotated[Pair, _HIDDEN]
+    wait_us: Annotated[Pair, column_head("Waits, overlapped too", hidden=True)]  # in collectives, for others
 
 
 class LateCompared(Compared, frozen=True):
     """What a rank did in a step beyond its peers, by cause."""
 
     rank: int
-    cause: LateCause
-    name: str
-    where: str | None  # the user's line, with the folder where files of several folders have that name
-    excess_us: Pair
+    cause: Annotated[LateCause, column_head("What")]
+    name: Annotated[str, column_head("Culprit")]
+    # The user's line, with the folder where files of several folders have that name.
+    where: Annotated[str | None, column_head("Your line")]
+    excess_us: Annotated[Pair, column_head("Longer than its peers")]
 
 
 class CollectiveCompared(Compared, frozen=True):
     """Collectives of one group, kind and size; times of a step, over all ranks."""
 
+    op: Annotated[Operation, column_head("Collective")]
     group: str
-    op: Operation
-    dtype: str
-    message_bytes: int | None
+    dtype: Annotated[str, column_head("Type")]
+    message_bytes: Annotated[int | None, column_head("Size")]
     transfer_us: Pair
     wait_us: Pair
-    busbw_gb_s: Pair
-    instances: Pair
+    busbw_gb_s: Annotated[Pair, column_head("Bus GB/s")]
+    instances: Annotated[Pair, column_head("Times", hidden=True)]
 
 
 class JobsCompared(msgspec.Struct, frozen=True):
@@ -121,13 +98,10 @@ class JobsCompared(msgspec.Struct, frozen=True):
 
     verdict: str
     notice: str | None  # why the ranks of both cannot be compared
-    a_ranks: int
-    b_ranks: int
     step_time: StepTimeDifference | None  # of the slowest rank in each step; None where a side has no steps
     ranks: list[RankCompared]
-    late: list[LateCompared]
+    late: Annotated[list[LateCompared], column_head("Why ranks come late")]
     collectives: list[CollectiveCompared]
-    layout: list[TableLayout]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +114,12 @@ class Jobs(Memoized):
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
-    sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
-        return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
+        return JobsCompared(notice, notice, None, [], [], [])
     step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
-    ranks = _ranks(jobs)
+    ranks = match(RankCompared, ["rank"], [*map(_rank_numbers, (jobs.a, jobs.b))])  # both have the same ranks
     verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)
+    return JobsCompared(verdict, None, step_time, ranks, _late(jobs), _collectives(jobs))
 
 
 def _notice(jobs: Jobs) -> str | None:
@@ -186,22 +159,13 @@ def job_times(job: Job) -> StepTimes | None:
     return times and msgspec.structs.replace(times, mean_us=step_us or times.mean_us)
 
 
-def _ranks(jobs: Jobs) -> list[RankCompared]:
-    a, b = (_rank_figures(job) for job in (jobs.a, jobs.b))
-    rows = []
-    for rank in sorted(a):  # both have the same ranks
-        pairs = {name: pair(a[rank].get(name), b[rank].get(name)) for name in _FIGURES}
-        rows.append(RankCompared(rank=rank, **numbers(**pairs)))
-    return rows
-
-
-def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
+def _rank_numbers(job: Job) -> Numbers:
     """Return by rank the µs of an average step, of those whose length is known; waits are of the shared ones."""
-    inside, figures = job.of(waited_in_steps), dict[int, dict[str, float | None]]()
+    inside, numbers = job.of(waited_in_steps), dict[tuple[int], dict[str, float | None]]()
     count = inside.steps or job.of(marked_steps)
     columns = (inside.waited.tolist(), inside.caused_by.tolist())
     for row, steps, waited, caused in zip(job.of(job_rows.rank_rows), job.of(job_steps), *columns):
-        of_rank = figures[row.rank] = {
+        of_rank = numbers[(row.rank,)] = {
             "step_us": row.step_us,
             "wait_us": us(waited) / count,
             "late_us": us(caused) / count,
@@ -210,18 +174,14 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
             for part in _VERB_OF_PART:
                 ns = getattr(steps, part)[: len(steps.counted)].tolist()
                 of_rank[f"{part}_us"] = float(sum(ns)) / len(ns) / 1000 if ns else None
-    return figures
+    return numbers
 
 
 def _late(jobs: Jobs) -> list[LateCompared]:
     """Compare why ranks are late, most excess first."""
     shared_names = _shared_names(jobs.a) | _shared_names(jobs.b)
-    a, b = (_excess_us(job, shared_names) for job in (jobs.a, jobs.b))
-    rows = []
-    for key in dict.fromkeys((*a, *b)):
-        rank, cause, name, where = key
-        pairs = numbers(excess_us=pair(a.get(key, 0.0), b.get(key, 0.0)))
-        rows.append(LateCompared(rank=rank, cause=cause, name=name, where=where, **pairs))
+    numbers = [_late_numbers(job, shared_names) for job in (jobs.a, jobs.b)]
+    rows = match(LateCompared, ["rank", "cause", "name", "where"], numbers)
     return sorted(rows, key=lambda row: -max(abs(row.excess_us.a or 0), abs(row.excess_us.b or 0)))
 
 
@@ -231,12 +191,9 @@ def _shared_names(job: Job) -> set[str]:
     return {name for name, times in Counter(map(basename, files)).items() if times > 1}
 
 
-_Reason = tuple[int, LateCause, str, str | None]
-
-
-def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
+def _late_numbers(job: Job, shared_names: set[str]) -> Numbers:
     """Return by reason the µs of a step that is compared."""
-    steps, sums = compared_steps(job), Counter[_Reason]()
+    steps, sums = compared_steps(job), Counter[tuple[int, LateCause, str, str | None]]()
     for row in job.of(late):
         for blamed, ns in row.parts.items():
             name, where = blamed.name, None
@@ -245,41 +202,28 @@ def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
                 file = blamed.file if file in shared_names else file
                 name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
             sums[job.numbers[row.rank_index], blamed.cause, name, where] += ns
-    return {key: us(ns) / steps for key, ns in sums.items()}
+    return {key: {"excess_us": us(ns) / steps} for key, ns in sums.items()}
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     """Compare collectives, most time first."""
-    a, b = (
-        {
-            (row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes): row
-            for row in job.of(job_rows.collective_rows)
-        }
-        for job in (jobs.a, jobs.b)
-    )
-    steps = jobs.a.of(marked_steps), jobs.b.of(marked_steps)
-    rows = [_compared(a.get(key), b.get(key), steps) for key in dict.fromkeys((*a, *b))]
+    numbers = [_collective_numbers(job) for job in (jobs.a, jobs.b)]
+    rows = match(CollectiveCompared, ["group", "op", "dtype", "message_bytes"], numbers, missing=None)
     return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
 
 
-def _compared(
-    a: job_rows.CollectiveRow | None, b: job_rows.CollectiveRow | None, steps: tuple[int, int]
-) -> CollectiveCompared:
-    either = a or b
-    assert either is not None
-
-    def per_step(name: str) -> Pair:
-        return pair(*(getattr(row, name) / count if row else None for row, count in zip((a, b), steps)))
-
-    pairs = numbers(
-        transfer_us=per_step("transfer_us"),
-        wait_us=per_step("wait_us"),
-        busbw_gb_s=pair(*(row.busbw_gb_s if row else None for row in (a, b))),
-        instances=per_step("instances"),
-    )
-    return CollectiveCompared(
-        group=either.group, op=either.op, dtype=either.dtype, message_bytes=either.message_bytes, **pairs
-    )
+def _collective_numbers(job: Job) -> Numbers:
+    """Return the times of an average step by collective and by its ranks."""
+    steps = job.of(marked_steps)
+    return {
+        (row.group, row.op, row.dtype, row.message_bytes, *row.ranks): {
+            "transfer_us": row.transfer_us / steps,
+            "wait_us": row.wait_us / steps,
+            "busbw_gb_s": row.busbw_gb_s,
+            "instances": row.instances / steps,
+        }
+        for row in job.of(job_rows.collective_rows)
+    }
 
 
 def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:

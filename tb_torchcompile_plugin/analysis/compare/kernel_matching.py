@@ -14,12 +14,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from math import isqrt
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, us, within
@@ -44,25 +45,23 @@ Change = Literal["same", "changed", "appeared", "vanished"]
 
 
 class SideWork(msgspec.Struct, frozen=True):
-    """What one side launches for a row, in an average step."""
+    """What one side launches for a row."""
 
-    kernels: list[str]
-    operators: list[str]
-    launches: float
-    time_us: float
+    kernels: Annotated[list[str], column_head(hidden=True)]
+    operators: Annotated[list[str], column_head(hidden=True)]
 
 
 class KernelDifference(Compared, frozen=True):
     """One kind of work on both sides."""
 
-    name: str  # its operators, or its kernels where no operator is known
+    # Its operators, or its kernels where no operator is known.
+    name: Annotated[str, column_head("Kernels of")]
     category: kernel_names.Category
-    change: Change
-    places: int  # at how many places of a step it is done
+    change: Annotated[Change, column_head(hidden=True)]
+    places: Annotated[int, column_head(hidden=True)]  # at how many places of a step it is done
     a: SideWork
     b: SideWork
-    delta_us: float  # b less a
-    time_us: Pair
+    time_us: Pair  # of an average step, as the launches
     launches: Pair
 
 
@@ -172,7 +171,7 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
         for part in _parts(both, is_landmark=position % 2 == 1):
             pairs_of_kinds[_kinds(part[0]), _kinds(part[1])].append(part)
     rows = [_difference(pairs, len(a), len(b)) for pairs in pairs_of_kinds.values()]
-    return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
+    return sorted(rows, key=lambda row: (-abs(row.time_us.delta or 0.0), row.category, row.a.kernels))
 
 
 def _typical(steps: list[Step]) -> Step:
@@ -296,7 +295,7 @@ _only = lru_cache(maxsize=_CACHED)(lambda kind: frozenset([kind]))
 
 def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:
     a, b = ([launch for part in pairs for launch in part[side]] for side in (0, 1))
-    work_a, work_b = _side(a, steps_a), _side(b, steps_b)
+    work_a, work_b = _side(a), _side(b)
     change: Change = "same" if _kinds(a) == _kinds(b) else "changed"
     if not a or not b:
         change = "vanished" if a else "appeared"
@@ -304,7 +303,8 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
     times = Counter[kernel_names.Category]()
     for launch in b or a:
         times[launch.category] += launch.ns
-    time_us, count = pair(work_a.time_us, work_b.time_us), pair(work_a.launches, work_b.launches)
+    time_us = pair(_time_us(a, steps_a), _time_us(b, steps_b))
+    count = pair(len(a) / max(steps_a, 1), len(b) / max(steps_b, 1))
     return KernelDifference(
         name=", ".join(dict.fromkeys(names)),
         category=times.most_common(1)[0][0],
@@ -312,13 +312,16 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
         places=len(pairs),
         a=work_a,
         b=work_b,
-        delta_us=work_b.time_us - work_a.time_us,
         **numbers(time_us=time_us, launches=count),
     )
 
 
-def _side(launches: Step, steps: int) -> SideWork:
+def _side(launches: Step) -> SideWork:
     kernels = [name for name, _ in Counter(launch.name for launch in launches).most_common()]
     operators = list(dict.fromkeys(launch.operator for launch in launches if launch.operator))
-    time_us = us(sum(launch.ns for launch in launches)) / steps if launches else 0.0
-    return SideWork(kernels, operators, len(launches) / max(steps, 1), time_us)
+    return SideWork(kernels, operators)
+
+
+def _time_us(launches: Step, steps: int) -> float:
+    """Return how long they run in an average step."""
+    return us(sum(launch.ns for launch in launches)) / steps if launches else 0.0

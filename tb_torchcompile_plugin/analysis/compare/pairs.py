@@ -1,23 +1,12 @@
-"""What are the two sides of a comparison, and how does one number of both read?"""
+"""How does one number of the two sides of a comparison read?"""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds, signed, significant, size
-from tb_torchcompile_plugin.analysis.runtime.program import (
-    OTHER,
-    ProgramFacts,
-    differences,
-    program,
-    program_of_data,
-)
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_steps
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.analysis.sheet import column_head
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
 _TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {
@@ -49,60 +38,13 @@ class InWords(msgspec.Struct, frozen=True):
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A row of whatever is compared."""
 
-    outcome: Outcome  # by its first number, a time
-    words: dict[str, str]  # each number in words
+    outcome: Annotated[Outcome, column_head("Change")]  # by its first number, a time
 
 
-class SpanName(msgspec.Struct, frozen=True):
-    """Which span a side is; `span` and `trace_file` are empty for a worker without a trace."""
-
-    run: str = ""
-    worker: str = ""
-    span: str = ""
-    trace_file: str = ""
-
-
-class Side(NamedTuple):
-    """One side of a comparison."""
-
-    profile: Profile | None  # a span; None without a trace
-    data: CompileData | None  # of its worker
-    name: SpanName = SpanName()
-
-    @property
-    def program(self) -> ProgramFacts:
-        """What ran."""
-        if self.profile:
-            return self.profile.of(program)
-        return self.data.of(program_of_data) if self.data else ProgramFacts()
-
-
-@dataclass(frozen=True, eq=False)
-class Sides(Memoized):
-    """The two spans that questions are asked of."""
-
-    a: Side
-    b: Side
-
-
-def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> Side:
-    """Return a span, or what a worker without one compiled, as a side."""
-    if isinstance(about, CompileData):
-        return Side(None, about, SpanName(run, worker))
-    span = about.span
-    name = SpanName(run, worker, span.span, span.file.name) if span else SpanName(run, worker)
-    return Side(about, about.data, name)
-
-
-def why_no_verdict(a: ProgramFacts, b: ProgramFacts) -> str:
-    """Return why neither of two runs is called faster; "" where they run the same program."""
-    kind, why = next(((kind, text) for kind, text in differences(a, b) if kind in OTHER), (None, ""))
-    return f"A and B {OTHER[kind]}, so neither is called faster. {why}" if kind else ""
-
-
-def compares_whole_spans(a: Side, b: Side) -> bool:
-    """Return whether to compare whole spans: a step of one side and all of the other do not compare."""
-    return not all(side.profile and side.profile.of(profiled_steps) for side in (a, b))
+Row = TypeVar("Row", bound=Compared)
+Numbers = Mapping[
+    tuple[Any, ...], Mapping[str, float | None]
+]  # of one side: by what names a row, and by field
 
 
 def pair(a: float | None, b: float | None) -> Pair:
@@ -111,9 +53,25 @@ def pair(a: float | None, b: float | None) -> Pair:
 
 
 def numbers(**fields: Pair) -> dict[str, Any]:
-    """Return the number fields of a `Compared` row with its outcome and words; the time that decides comes first."""
-    words = {name: "{} → {}, {}".format(*in_words(name, value)) for name, value in fields.items()}
-    return {"outcome": outcome(next(iter(fields.values()))), "words": words, **fields}
+    """Return the number fields of a `Compared` row with its outcome; the time that decides comes first."""
+    return {"outcome": outcome(next(iter(fields.values()))), **fields}
+
+
+def match(
+    row: type[Row], names: Sequence[str], sides: Sequence[Numbers], missing: float | None = 0.0
+) -> list[Row]:
+    """Return a row for each key of either side, in the order of A and then of B.
+
+    names: the fields that the parts of a key are; all other fields are numbers of both sides, of which the first one is
+    the time that decides. missing: what they are on a side without the key.
+    """
+    fields = [field for field in row.__struct_fields__ if field not in (*names, "outcome")]
+    (a, b), none, rows = sides, dict.fromkeys(fields, missing), []
+    for key in dict.fromkeys((*a, *b)):
+        before, after = a.get(key, none), b.get(key, none)
+        pairs = {field: pair(before.get(field), after.get(field)) for field in fields}
+        rows.append(row(**dict(zip(names, key)), **numbers(**pairs)))
+    return rows
 
 
 def outcome(times: Pair) -> Outcome:

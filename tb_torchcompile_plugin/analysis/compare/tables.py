@@ -1,12 +1,10 @@
 """How do two spans differ row by row: kernels, operators, modules, memory?"""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
@@ -14,11 +12,13 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Sides
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -26,28 +26,26 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
 from tb_torchcompile_plugin.torch_names.slices import without_key
 
-JobTable = Literal["ranks", "late", "collectives"]
 _UNKNOWN = Pair(None, None, None)
-_Sums = defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]
 
 
 class OperatorDifference(Compared, frozen=True):
     """Own time of an operator, label or CUDA call in an average step; 0 calls where it was not called."""
 
-    name: str
+    name: Annotated[str, column_head("Operator")]
     kind: OperatorKind
-    calls: Pair
     self_host_us: Pair
     self_device_us: Pair  # unknown where a side has no GPU events
+    calls: Pair
 
 
 class ModuleDifference(Compared, frozen=True):
     """A module in an average step, or in the span; unknown where a side did not call it."""
 
-    path: str  # the modules around it, outermost first
-    calls: Pair
+    path: Annotated[str, column_head("Module")]  # the modules around it, outermost first
     host_us: Pair
-    device_us: Pair
+    device_us: Annotated[Pair, column_head("GPU")]
+    calls: Pair
 
 
 class MemoryDifference(msgspec.Struct, frozen=True):
@@ -59,30 +57,6 @@ class MemoryDifference(msgspec.Struct, frozen=True):
     words: list[InWords]  # of the peaks that are known of a side
 
 
-class TableLayout(msgspec.Struct, frozen=True):
-    """How a table is shown."""
-
-    rows: Literal["kernels", "kernel_categories", "operators", "modules", "compilations"] | JobTable
-    label: str
-    texts: dict[str, str]  # column head by field
-    numbers: dict[str, str]
-    more: dict[str, str] = {}  # numbers that are shown on demand
-
-
-_WORK = {"time_us": "Time", "launches": "Launches"}
-_OPERATOR = {"self_host_us": "Self host", "self_device_us": "Self GPU", "calls": "Calls"}
-_MODULE = {"host_us": "Host", "device_us": "GPU", "calls": "Calls"}
-_COMPILATION = {"function": "Function", "direction": "Direction", "compile_ids": "Compile ids"}
-_COMPILED = {"duration_s": "Time", "graph_ops": "Graph ops"}
-LAYOUT = [
-    TableLayout("kernels", "Kernels", {"name": "Kernels of", "category": "Category"}, _WORK),
-    TableLayout("kernel_categories", "Categories", {"category": "Category"}, _WORK),
-    TableLayout("operators", "Operators", {"name": "Operator", "kind": "Kind"}, _OPERATOR),
-    TableLayout("modules", "Modules", {"path": "Module"}, _MODULE),
-    TableLayout("compilations", "Compilations", _COMPILATION, _COMPILED),
-]
-
-
 class ComparedTables(msgspec.Struct, frozen=True):
     """Rows of an average step, or of the whole spans where a side has no steps; empty where nothing was recorded."""
 
@@ -90,40 +64,37 @@ class ComparedTables(msgspec.Struct, frozen=True):
     operators: list[OperatorDifference]
     modules: list[ModuleDifference]
     memory: list[MemoryDifference]
-    layout: list[TableLayout]  # of these tables, and of those in `Comparison`
 
 
 def compare_tables(sides: Sides) -> ComparedTables:
     """Return all rows that either side has."""
     a, b = sides.a.profile, sides.b.profile
     if a is None or b is None:
-        return ComparedTables([], [], [], [], LAYOUT)
-    whole = pairs.compares_whole_spans(sides.a, sides.b)
+        return ComparedTables([], [], [], [])
+    whole = compares_whole_spans(sides.a, sides.b)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
-    return ComparedTables(kernels, operators_, modules_, _memory(a, b), LAYOUT)
+    return ComparedTables(kernels, operators_, modules_, _memory(a, b))
 
 
 def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
     """Compare operators by name, largest change of own host time first."""
-    sums_a, sums_b = (_operator_sums(side, whole) for side in (a, b))
-    steps_a, steps_b = (_steps(side, whole) for side in (a, b))
-    rows = []
-    for kind, name in dict.fromkeys((*sums_a, *sums_b)):
-        sides = sums_a[kind, name] / steps_a, sums_b[kind, name] / steps_b
-        calls, host, device = (pairs.pair(*column) for column in np.transpose(sides).tolist())
-        fields = pairs.numbers(self_host_us=host, self_device_us=device if on_gpu else _UNKNOWN, calls=calls)
-        rows.append(OperatorDifference(name=name, kind=kind, **fields))
+    numbers = [_operator_numbers(side, whole) for side in (a, b)]
+    rows = pairs.match(OperatorDifference, ["kind", "name"], numbers)
+    if not on_gpu:
+        rows = [msgspec.structs.replace(row, self_device_us=_UNKNOWN) for row in rows]
     return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
 
 
-def _operator_sums(profile: Profile, whole: bool) -> _Sums:
-    """Return calls, own host time and own device time of all steps, by names without the hash of a graph."""
-    sums: _Sums = defaultdict(lambda: np.zeros(3))
+def _operator_numbers(profile: Profile, whole: bool) -> pairs.Numbers:
+    """Return calls and own times of an average step, by names without the hash of a graph."""
+    sums: defaultdict[tuple[OperatorKind, str], Counter[str]] = defaultdict(Counter)
     for row in profile.of(operators).rows if whole else profile.of(step_operators):
-        sums[row.kind, without_key(row.name)] += (row.calls, row.self_host_us, row.self_device_us or 0.0)
-    return sums
+        times = {"self_host_us": row.self_host_us, "self_device_us": row.self_device_us or 0.0}
+        sums[row.kind, without_key(row.name)].update(times, calls=row.calls)
+    steps = _steps(profile, whole)
+    return {key: {name: total / steps for name, total in row.items()} for key, row in sums.items()}
 
 
 def _steps(profile: Profile, whole: bool) -> int:
@@ -132,16 +103,14 @@ def _steps(profile: Profile, whole: bool) -> int:
 
 def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
     """Compare modules by path, in the order of the tree; [] where a side did not record modules."""
-    modules_a, modules_b = _by_path(modules(a).modules), _by_path(modules(b).modules)
-    if not modules_a or not modules_b:
-        return []
-    rows = []
-    for path in dict.fromkeys((*modules_a, *modules_b)):
-        figures_a = _module_figures(modules_a[path], _steps(a, whole))
-        figures_b = _module_figures(modules_b[path], _steps(b, whole))
-        calls, host, device = (pairs.pair(*column) for column in zip(figures_a, figures_b))
-        rows.append(ModuleDifference(path=path, **pairs.numbers(host_us=host, device_us=device, calls=calls)))
-    return rows
+    numbers = [
+        {
+            (path,): _module_numbers(rows, _steps(side, whole))
+            for path, rows in _by_path(modules(side).modules).items()
+        }
+        for side in (a, b)
+    ]
+    return pairs.match(ModuleDifference, ["path"], numbers, missing=None) if all(numbers) else []
 
 
 def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
@@ -157,16 +126,14 @@ def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
     return rows_of
 
 
-def _module_figures(rows: list[Module], steps: int) -> tuple[float | None, float | None, float | None]:
+def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
     """Return calls, host time and device time per step."""
-    if not rows:
-        return None, None, None
     device = [row.device_us for row in rows if row.device_us is not None]
-    return (
-        sum(row.calls or 0 for row in rows) / steps,
-        sum(row.host_us or 0.0 for row in rows) / steps,
-        sum(device) / steps if device else None,
-    )
+    return {
+        "host_us": sum(row.host_us or 0.0 for row in rows) / steps,
+        "device_us": sum(device) / steps if device else None,
+        "calls": sum(row.calls or 0 for row in rows) / steps,
+    }
 
 
 def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps, step_ns
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 
@@ -169,6 +169,28 @@ def step_categories(profile: Profile) -> list[StepCategory]:
         for code in np.argsort(-time[step], kind="stable").tolist()
         if count[step, code]
     ]
+
+
+class CategorySums(NamedTuple):
+    """The GPU work of the steady steps, or of the whole span."""
+
+    steps: int  # 1 for the span
+    sums: dict[Category, tuple[int, int]]  # time (ns) and launches of all of them
+
+
+def category_sums(profile: Profile, *, whole: bool = False) -> CategorySums:
+    """Return what each category takes of GPU time in the steady steps; in the span if `whole`, or without steps."""
+    windows, steady = profile.of(StepWindows), None if whole else profile.of(steady_steps)
+    sums = np.zeros((2, len(CATEGORIES)), np.int64)
+    for rows in profile.of(kernel_launches):
+        if rows.device != "cpu":
+            counted = np.ones(len(rows.dur), bool)
+            if steady is not None:
+                counted = np.isin(launching(windows.windows, profile.trace, rows.launch), steady.rows)
+            np.add.at(sums[0], rows.category[counted], rows.dur[counted])
+            np.add.at(sums[1], rows.category[counted], 1)
+    named = {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
+    return CategorySums(1 if steady is None else len(steady.rows), named)
 
 
 def distinct_kernels(profile: Profile) -> int:

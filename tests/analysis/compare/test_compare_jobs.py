@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,8 +55,9 @@ def sums_up(row: RankCompared) -> None:
 
 def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b")))
-    assert known.notice is None and (known.a_ranks, known.b_ranks) == (3, 3)
-    assert known.step_time and known.step_time.delta_us == pytest.approx(-3_000)
+    assert known.notice is None and len(known.ranks) == 3
+    assert known.step_time
+    assert known.step_time.b.mean_us - known.step_time.a.mean_us == pytest.approx(-3_000)
     assert known.verdict.startswith("B is faster: the job's step takes 262 µs instead of 3.26 ms")
     assert (
         "Of a step a rank waits for other ranks for 0 µs instead of 2.00 ms (−100 %), in the mean"
@@ -78,7 +78,7 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     assert (moved.op, moved.instances.a, moved.instances.b) == ("all_reduce", 1, 1)
     assert (moved.transfer_us.a, moved.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
     assert (moved.wait_us.a, moved.wait_us.b) == pytest.approx((6_000, 0))
-    assert moved.busbw_gb_s.delta == 0 and "GB/s" in moved.words["busbw_gb_s"]
+    assert moved.busbw_gb_s.delta == 0
 
 
 @given(st.lists(st.integers(0, 2_000_000), min_size=6, max_size=6), st.tuples(*[st.integers(3, 5)] * 2))
@@ -100,15 +100,6 @@ def test_numbers_are_those_of_each_job_by_step(
         assert sum(getattr(row.excess_us, name) for row in known.late) * count == pytest.approx(excess)
         (moved,) = job.of(collective_rows)
         assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
-
-
-def test_every_table_is_laid_out_by_fields_of_its_rows(tmp_path: Path) -> None:
-    answer = msgspec.to_builtins(compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b"))))
-    assert all(answer[one["rows"]] for one in answer["layout"])
-    for one in answer["layout"]:
-        for row in answer[one["rows"]]:
-            assert {*one["texts"]} <= {*row}
-            assert {*row["words"]} == {*one["numbers"], *one["more"]}
 
 
 def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:

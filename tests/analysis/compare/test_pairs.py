@@ -36,9 +36,4 @@ def test_the_end_of_a_name_is_its_unit(name: str, value: Pair, words: tuple[str,
 
 
 def test_the_first_number_of_a_row_decides() -> None:
-    known = numbers(time_us=pair(8, 4), launches=pair(1, 2))
-    assert known["outcome"] == "faster"
-    assert known["words"] == {
-        "time_us": "8.00 µs → 4.00 µs, −4.00 µs (−50.0 %)",
-        "launches": "1 → 2, +1 (+100 %)",
-    }
+    assert numbers(time_us=pair(8, 4), launches=pair(1, 2))["outcome"] == "faster"

@@ -9,7 +9,7 @@ from hypothesis import given
 from any_trace import traces
 from profiles import SPAN_QUESTIONS, ask, profile_with
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.pairs import Sides, make_side
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches

@@ -10,8 +10,8 @@ import {
   toPanel,
 } from '../../links/addresses';
 import { categoryLabel, isCategory } from '../../names/categories';
-import type { Cell, Column, ColumnKind } from '../../table/table';
-import { bytes, count, duration, location, percent, shortPath, significant } from '../../widgets/format';
+import { columnKind, type Cell, type Column } from '../../table/table';
+import { location, numberText, shortPath } from '../../widgets/format';
 
 export type SheetRow = Record<string, unknown>;
 
@@ -31,25 +31,13 @@ function wordOf(word: string, key: string): string {
   return key === 'category' && isCategory(word) ? categoryLabel(word) : word.replaceAll('_', ' ');
 }
 
-const TEXTS: Record<string, (value: number) => string> = {
-  us: duration,
-  ns: (ns) => duration(ns / 1000),
-  s: (s) => duration(s * 1e6),
-  percent,
-  bytes: (size) => (size < 0 ? '−' : '') + bytes(Math.abs(size)),
-  count,
-  number: significant,
-};
-
 /** The same as it is read by itself. */
 export function textOf(row: SheetRow, column: SheetColumn): string | null {
   const value = valueOf(row, column);
   if (value === null) return null;
-  if (typeof value === 'number') return (TEXTS[column.kind] ?? significant)(value);
+  if (typeof value === 'number') return numberText(value, column.kind);
   return column.kind === 'word' ? wordOf(value, column.key) : value;
 }
-
-const KINDS = new Set<string>(['us', 'ns', 's', 'percent', 'bytes', 'count'] satisfies ColumnKind[]);
 
 /** What the first column looks like in a tree, a file and a word. */
 function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
@@ -68,7 +56,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
     return {
       ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
-      kind: (KINDS.has(kind) ? kind : kind === 'number' ? 'count' : 'text') as ColumnKind,
+      kind: columnKind(kind),
       hidden: hidden || rows.every((row) => valueOf(row, column) === null),
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,

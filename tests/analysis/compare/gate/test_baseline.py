@@ -1,22 +1,17 @@
 """baseline.py: what is saved comes back; same runs, same bytes; a bad file is said to be one."""
 
+import math
 import random
+import zlib
 from contextlib import suppress
 
 import pytest
 
-from gates import a_run, count, kernels, timed
-from tb_torchcompile_plugin.analysis.compare import gate_metrics as baseline
-from tb_torchcompile_plugin.analysis.compare.baseline_pb2 import Baseline
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    MAX_BYTES,
-    MAX_ITEMS,
-    MAX_SAMPLES,
-    MeasuredItem,
-    is_baseline,
-    load,
-    save,
-)
+from gates import a_run, count, judged, kernels, timed
+from tb_torchcompile_plugin.analysis.compare import baseline
+from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
+from tb_torchcompile_plugin.analysis.compare.baseline import MAX_BYTES, is_baseline, load, save
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_ITEMS, MAX_SAMPLES, MeasuredItem
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.errors import UserError
 
@@ -75,8 +70,34 @@ def test_what_is_none_is_said_to_be_none(tmp_path, bad):
         load(str(tmp_path / "base.tbtc"))
 
 
+def by_hand(path, **fields):
+    """A baseline as another program writes it: one step time, without samples, and whatever else is given."""
+    step = pb.BaselineMeasure(metric="step", value=1000)
+    runs = pb.BaselineRuns(runs=[pb.BaselineRun(measures=[step], **fields)])
+    packed = zlib.compress(runs.SerializeToString())
+    message = pb.Baseline(kind=baseline.KIND, format_version=baseline.FORMAT_VERSION, runs=packed)
+    path.write_bytes(message.SerializeToString())
+    return str(path)
+
+
+@pytest.mark.parametrize(("step", "outcome"), [((1000,), "passed"), ((1100, 1101), "unknown")])
+def test_one_written_by_hand_without_samples_is_compared_as_far_as_it_goes(tmp_path, step, outcome):
+    """It named its kernels in no way, and a rise of the step asked for them: that was a KeyError."""
+    base = load(by_hand(tmp_path / "base.tbtc"))
+    report = judged(base, a_run(step=timed(*step), kernel=kernels(k=step)), "step>3%")
+    assert report.outcome == outcome
+    assert judged(base, RUN, "kernel>3%", "breaks>0").outcome == "unknown"
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, math.nan, math.inf])
+def test_impossible_numbers_are_refused(tmp_path, number):
+    file = by_hand(tmp_path / "base.tbtc", program=pb.BaselineProgram(calls={"gemm": number}))
+    with pytest.raises(UserError, match="impossible numbers"):
+        load(file)
+
+
 def test_a_newer_format_is_refused_with_the_way_out(tmp_path):
-    made = Baseline(kind=baseline.KIND, format_version=baseline.FORMAT_VERSION + 1)
+    made = pb.Baseline(kind=baseline.KIND, format_version=baseline.FORMAT_VERSION + 1)
     (tmp_path / "base.tbtc").write_bytes(made.SerializeToString())
     with pytest.raises(UserError, match="pip install --upgrade"):
         load(str(tmp_path / "base.tbtc"))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import (
+from tb_torchcompile_plugin.analysis.compare.conditions import (
     InvalidGateError,
     parse_condition,
-    parse_settings,
+    read_settings,
 )
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
 
@@ -71,25 +71,31 @@ def test_when_it_holds(text, base, head, holds):
     assert parse_condition(text).holds(base, head) is holds
 
 
-def test_a_file_and_the_command_line_add_up():
-    document = {"gate": {"fail_on": ["breaks>0"], "allow": ["torch"], "name": "model"}}
-    settings = parse_settings(["step>3%", "breaks>0"], ["unknown"], "", document, "x.toml")
+def written(folder, text):
+    (folder / "x.toml").write_text(text)
+    return str(folder / "x.toml")
+
+
+def test_a_file_and_the_command_line_add_up(tmp_path):
+    file = written(tmp_path, '[gate]\nfail_on = ["breaks>0"]\nallow = ["torch"]\nname = "model"\n')
+    settings = read_settings(["step>3%", "breaks>0"], ["unknown"], "", file)
     assert [one.text for one in settings.conditions] == ["breaks>0", "step>3%"]
     assert (settings.allow, settings.name) == (["torch", "unknown"], "model")
-    assert parse_settings([], [], "mine", document, "x.toml").name == "mine"
+    assert read_settings([], [], "mine", file).name == "mine"
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("text", "says"),
     [
-        ({}, "[gate]"),
-        ({"gate": []}, "[gate]"),
-        ({"gate": {"failon": []}}, "failon"),
-        ({"gate": {"fail_on": "breaks>0"}}, "fail_on"),
-        ({"gate": {"allow": ["everything"]}}, "world-size"),
+        ("", "[gate]"),
+        ("gate = []", "[gate]"),
+        ("[gate", "[gate]"),
+        ("[gate]\nfailon = []", "failon"),
+        ('[gate]\nfail_on = "breaks>0"', "fail_on"),
+        ('[gate]\nallow = ["everything"]', "world-size"),
     ],
 )
-def test_a_wrong_file_says_what_is_wrong_with_it(document, says):
+def test_a_wrong_file_says_what_is_wrong_with_it(tmp_path, text, says):
     with pytest.raises(InvalidGateError) as error:
-        parse_settings([], [], "", document, "x.toml")
+        read_settings([], [], "", written(tmp_path, text))
     assert says in str(error.value)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gates import a_run, count, judged, kernels, timed
+from tb_torchcompile_plugin.analysis.compare.baseline import load, save
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import Measure, MeasuredItem
 
 STEADY = (1000, 1001, 999, 1000)
@@ -170,10 +171,11 @@ def test_a_slower_step_is_told_by_what_it_does_longer():
     ]
 
 
-def test_a_metric_that_an_older_baseline_lacks_is_not_known():
-    old = a_run(breaks=count(0))
+def test_a_metric_that_an_older_baseline_lacks_is_not_known(tmp_path):
+    old, file = a_run(breaks=count(0)), str(tmp_path / "old.tbtc")
     del old.measures["guards"]
-    report = judged(old, a_run(guards=count(5)), "guards>0")
+    save([old], file, "1.0")
+    report = judged(load(file), a_run(guards=count(5)), "guards>0")
     assert report.outcome == "unknown" and "save it again" in one(report).sentence
 
 

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import noise_bounds
+from tb_torchcompile_plugin.analysis.compare.gate import noise_bounds
 from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
 
 
