@@ -1,12 +1,11 @@
 """The tables of `report --json` as pandas DataFrames, for notebooks: `tb_torchcompile_plugin.load`."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from html import escape
-from itertools import repeat
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 
@@ -16,37 +15,34 @@ from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
-from tb_torchcompile_plugin.api.answers.sections import Address, Table, id_field
+from tb_torchcompile_plugin.api.answers import sections
+from tb_torchcompile_plugin.api.answers.sections import LEVELS, id_field, options_of, rows_in
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-_Path = tuple[str, ...]
 _Table = tuple[list[str], list[Row]]  # columns and rows
-_Fields = dict[str, tuple[Any, ...]]  # name → its types
-_VALUES = (str, int, float, bool, Literal)
-# Objects that have tables: the name of the table of their own values, and the ids in front of each row.
-_NODES: dict[type, tuple[str, _Path]] = {
-    reports.Report: ("", ()),
-    JobReport: ("job", ("run",)),
-    reports.Worker: ("workers", ("run", "worker")),
-    Compile: ("compile", ("run", "worker")),
-    reports.SpanReport: ("spans", ("run", "worker", "span")),
-    reports.UnreadSpan: ("spans", ("run", "worker", "span")),
+_PLACE = tuple(LEVELS.values())  # run, worker and span, in front of each row
+# How many of these, by what rows are of.
+_DEPTHS = {"logdir": 0, "run": 1, "job": 1, "worker": 2, "compile": 2, "span": 3}
+# Tables of the single values of objects, and the same number.
+_OBJECTS: dict[str, tuple[type[msgspec.Struct], int]] = {
+    "job": (JobReport, 1),
+    "workers": (reports.Worker, 2),
+    "compile": (Compile, 2),
+    "spans": (reports.SpanReport, 3),
 }
+_VALUES = (str, int, float, bool, Literal)
 _PAIR = {*Pair.__struct_fields__}
 _FINDING_COLUMNS = ["severity", "title", "next_step"]
-_PREFIXES: dict[type, str] = {JobReport: "job_"}  # spans have tables of the same names
-_SHORT = {"job_by_rank": "job_ranks"}
-_OBJECTS = (*_NODES, reports.Run)  # no rows of the object that holds them
 
 
-class Tables(Mapping[str, "DataFrame"]):
+class Tables(dict[str, "DataFrame"]):
     """One DataFrame for every list of rows in the report, by name or as an attribute: `tables.kernels`.
 
     Columns and values are those of `report --json`, the `id` for `tb-torchcompile show` among them, with the `run`,
@@ -61,7 +57,7 @@ class Tables(Mapping[str, "DataFrame"]):
 
         Its whole path is kept, because a program may change its folder.
         """
-        self._frames = dict(frames)
+        super().__init__(frames)
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
@@ -80,32 +76,23 @@ class Tables(Mapping[str, "DataFrame"]):
     def _repr_html_(self) -> str:
         """Return the verdict, the findings and a list of the tables, for notebooks."""
         verdict = "<br>".join(map(escape, self.verdict.splitlines()))
-        rows = self._frames.get("findings")
+        rows = self.get("findings")
         findings = "" if rows is None or rows.empty else rows[_FINDING_COLUMNS].to_html(index=False)
-        names = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self._frames.items())
+        names = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self.items())
         return (
             f"<p><strong>{verdict}</strong></p>{findings}<details><summary>Tables</summary>{names}</details>"
         )
 
-    def __getitem__(self, name: str) -> "DataFrame":
-        return self._frames[name]
-
     def __getattr__(self, name: str) -> "DataFrame":
-        if name.startswith("_") or name not in self._frames:
-            raise AttributeError(f"there is no table {name!r}, but {', '.join(self.__dict__['_frames'])}")
-        return self._frames[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        if name not in self:
+            raise AttributeError(f"there is no table {name!r}, but {', '.join(self)}")
+        return self[name]
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._frames})
+        return sorted({*super().__dir__(), *self})
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name}={len(frame)}" for name, frame in self._frames.items())
+        rows = ", ".join(f"{name}={len(frame)}" for name, frame in self.items())
         return f"<Tables with rows: {rows}>"
 
 
@@ -149,19 +136,20 @@ def _verdict(report: reports.Report) -> str:
 
 def compared_tables(report: FullReport) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
-    values = msgspec.to_builtins(report)
     by_name: dict[str, _Table] = {}
-    for name, path, _, columns in _lists(FullReport):
-        if name != "tables_layout":
-            by_name[path[-1]] = _flat_names(columns), [_flat(row) for row in _rows(values, path)]
+    for section, _, kind in rows_in(FullReport, "", ""):
+        if section != "tables.layout":
+            rows = msgspec.to_builtins(attrgetter(section)(report))
+            by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
     return by_name
 
 
-def _flat_names(columns: _Fields) -> list[str]:
+def _flat_names(row: type[msgspec.Struct]) -> list[str]:
     """Return the columns of `_flat` by the types: the same without any row."""
     names: list[str] = []
-    for name, types in columns.items():
-        names += [f"{name}_{side}" for side in Pair.__struct_fields__] if Pair in types else [name]
+    for name, kind in get_type_hints(row).items():
+        is_pair = Pair in options_of(kind)
+        names += [f"{name}_{side}" for side in Pair.__struct_fields__] if is_pair else [name]
     return names
 
 
@@ -175,84 +163,54 @@ def _flat(row: Row) -> Row:
 
 
 def tables(report: reports.Report) -> dict[str, _Table]:
-    """Return the tables by name, in the order of the report; rows have the ids that `report --json` prints."""
-    by_name: dict[str, _Table] = {}
-    for kind, (_, place_names) in _NODES.items():
-        for name, _, row, columns in _lists(kind):
-            all_columns = by_name.setdefault(name, ([], []))[0]
-            all_columns[:] = dict.fromkeys((*all_columns, *place_names, *_id_column(row), *columns))
-    for node, place in _nodes(report):
-        values = msgspec.to_builtins(node)
-        for name, path, row, _ in _lists(type(node)):
-            ids = _ids(node, Address(**place), path) if _id_column(row) else repeat({})
-            by_name[name][1].extend({**place, **id, **row} for id, row in zip(ids, _rows(values, path)))
-    return by_name
+    """Return the tables by name; rows have the ids that `report --json` prints."""
+    of_notice = [*get_type_hints(Notice)]
+    columns = {"warnings": [*_PLACE, *of_notice], "job_warnings": [*_PLACE[:1], *of_notice]}
+    rows: dict[str, list[Row]] = defaultdict(list)
+    names: dict[tuple[str, int], str] = {}
+    for section, about, kind in rows_in(reports.Report, "logdir", ""):
+        depth = _DEPTHS[about]
+        name = names[section, depth] = _name(section, about)
+        columns[name] = [*dict.fromkeys((*_PLACE[:depth], id_field(kind), *kind.__struct_fields__))]
+    for table in sections.tables(report):
+        place = {level: name for level, name in zip(_PLACE, table.place) if name}
+        for id, row in zip(table.ids, table.rows):
+            identified = {**place, id_field(type(row)): id, **msgspec.to_builtins(row)}
+            rows[names[table.section, len(place)]].append(identified)
+    columns |= {
+        name: [*dict.fromkeys((*_PLACE[:depth], *_values_in(kind)))]
+        for name, (kind, depth) in _OBJECTS.items()
+    }
+    for name, node, place in _objects(report):
+        values = {field: getattr(node, field, None) for field in columns[name]}
+        rows[name].append({**values, **place})
+        notices = ({**place, **vars(notice)} for notice in getattr(node, "warnings", ()))
+        rows["job_warnings" if name == "job" else "warnings"] += notices
+    rows["warnings"] += map(vars, report.warnings)
+    return {name: (columns[name], rows[name]) for name in columns}
 
 
-def _id_column(row: Any) -> list[str]:
-    return [id_field(row)] if row and issubclass(row, msgspec.Struct) else []
+def _name(section: str, about: str) -> str:
+    """Return the name of a table: spans have some of the same names as jobs."""
+    name = section.replace(".", "_")
+    return {"by_rank": "job_ranks"}.get(name, f"job_{name}") if about == "job" else name
 
 
-def _ids(node: Any, place: Address, path: _Path) -> list[Row]:
-    """Return the id of each row at a path."""
-    for name in path:
-        node = getattr(node, name, None)
-    table = Table(place, ".".join(path), list(node or ()))
-    return [{id_field(type(row)): id} for id, row in zip(table.ids, table.rows)]
-
-
-def _nodes(report: reports.Report) -> Iterator[tuple[msgspec.Struct, Row]]:
-    yield report, {}
+def _objects(report: reports.Report) -> Iterator[tuple[str, msgspec.Struct, Row]]:
+    """Yield each job, worker, compile data and span, with its table and where it is."""
     for run in report.runs:
         if run.job:
-            yield run.job, {"run": run.run}
+            yield "job", run.job, {"run": run.run}
         for worker in run.workers:
-            ids = {"run": run.run, "worker": worker.worker}
-            yield worker, ids
+            place = {"run": run.run, "worker": worker.worker}
+            yield "workers", worker, place
             if worker.compile:
-                yield worker.compile, ids
+                yield "compile", worker.compile, place
             for span in worker.spans:
-                yield span, {**ids, "span": span.span}
+                yield "spans", span, {**place, "span": span.span}
 
 
-def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, type | None, _Fields]]:
-    """Yield each list of rows in a node, and its single values: table, path and type of its rows, and their columns."""
-    fields = _fields(kind)
-    if not path and (own := _NODES.get(kind, ("", ()))[0]):
-        yield own, (), None, {name: types for name, types in fields.items() if _is_value(types[0])}
-    for name, types in fields.items():
-        inner = (*path, name)
-        origin: Any = get_origin(types[0])
-        if origin in (list, tuple, Sequence):
-            item = get_args(types[0])[0]
-            if _has_fields(item) and item not in _OBJECTS:
-                table = _PREFIXES.get(kind, "") + "_".join(inner)
-                yield _SHORT.get(table, table), inner, item, _fields(item)
-        elif _has_fields(types[0]) and types[0] not in _OBJECTS:
-            yield from _lists(types[0], inner)
-
-
-def _fields(kind: type) -> _Fields:
-    """Return the type or the types of each field."""
-    return {
-        name: get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
-        for name, type_ in get_type_hints(kind).items()
-    }
-
-
-def _is_value(kind: Any) -> bool:
-    return (get_origin(kind) or kind) in _VALUES
-
-
-def _has_fields(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind))
-
-
-def _rows(node: Row, path: _Path) -> list[Row]:
-    """Return the rows at a path; without a path the single values of the node itself."""
-    if not path:
-        return [{key: value for key, value in node.items() if not isinstance(value, (dict, list, tuple))}]
-    rows: Any = node
-    for name in path:
-        rows = rows[name] if rows is not None else None
-    return rows or []
+def _values_in(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the fields that hold a single value."""
+    first_options = {name: options_of(hint)[0] for name, hint in get_type_hints(kind).items()}
+    return [name for name, option in first_options.items() if (get_origin(option) or option) in _VALUES]

@@ -6,6 +6,7 @@ file, what happened and what to do. Standard library only: the writer imports it
 
 import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 # What is no character, what a terminal obeys, and what turns letters to the other direction.
 _CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
@@ -31,6 +32,9 @@ def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     code -= 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+Error = TypeVar("Error", bound="UserError")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class UserError(TorchCompilePluginError):
     def __init__(self, problem: str, *, file: str = "", next_step: str = "") -> None:
         self.notice = Notice(file, problem, next_step=next_step)
         super().__init__(str(self.notice))
+
+    @classmethod
+    def of(cls: type[Error], notice: Notice) -> Error:
+        """Return the error that stops what was asked for with what a notice says."""
+        return cls(notice.problem, file=notice.file, next_step=notice.next_step)
 
 
 class NotFound(UserError):

@@ -5,7 +5,7 @@ listing; only one that is missing there causes another one.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of, counterpart_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
@@ -25,9 +25,8 @@ Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], ProgramFacts | None]
 SCHEMA_VERSION = 1  # of all that leaves
-_MAX_KNOWN = (
-    1_000  # runs: of more, what each executed is not looked up on disk (50 µs each), and names decide
-)
+_MAX_KNOWN = 1_000  # runs: of more, names decide, as what one executed takes 50 µs to look up on disk
+_RELOAD = "Reload: the files may have been removed"
 
 
 class SpanRef(msgspec.Struct, frozen=True):
@@ -84,6 +83,13 @@ class SpanFiles(NamedTuple):
     # of the same program, eager where this one is compiled and the other way round
     baseline: "SpanFiles | None" = None
 
+    @property
+    def source(self) -> AnswerSource:
+        """What answers about it are computed from."""
+        if self.baseline is None:
+            return AnswerSource(self.files)
+        return AnswerSource((*self.files, *self.baseline.files), self.baseline.run)
+
 
 @dataclass
 class Listing:
@@ -93,7 +99,7 @@ class Listing:
     notices: list[Notice] = field(default_factory=list)
     # of a run by its workers, as far as it is known without reading a trace
     program_of: ProgramOf = lambda workers: None
-    _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
+    _spans: dict[Ids, SpanFiles] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
@@ -103,20 +109,18 @@ class Listing:
         """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource] | None:
-        """Return a span by its ids, and what its answers are computed from; None where there is none."""
+    def span(self, ids: Ids) -> SpanFiles | None:
+        """Return a span by its ids; None where there is none."""
         if ids not in self._spans:
             run, worker_id, span_id = ids
             worker = self.worker(run, worker_id)
             span = next((span for span in worker.spans if span.span == span_id), None) if worker else None
             if worker is None or span is None:
                 return None
-            baseline = self._counterpart(run, worker)
             files = files_of(worker, span, self.workers(run))
-            source = (
-                AnswerSource((*files, *baseline.files), baseline.run) if baseline else AnswerSource(files)
-            )
-            self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
+            # of the eager run of a compiled one, or the other way round
+            counterpart = self._newest_of_rank(counterpart_of(run, self.programs), worker)
+            self._spans[ids] = SpanFiles(run, worker, span, files, counterpart)
         return self._spans[ids]
 
     @cached_property
@@ -127,23 +131,15 @@ class Listing:
             run.run: self.program_of(workers) if is_small and workers else None for run, workers in self.runs
         }
 
-    def baseline(self, run: str, worker_id: str) -> BaselineRef | None:
-        """Return what to compare the spans of a worker with; None where there is no such worker."""
-        if (worker := self.worker(run, worker_id)) is None:
-            return None
-        other = baseline_of(run, self.programs)
-        found = self._newest_of_rank(other, worker) if other else None
+    def baseline(self, run: str, worker: discovery.WorkerFiles) -> BaselineRef:
+        """Return what to compare the spans of a worker with."""
+        found = self._newest_of_rank(baseline_of(run, self.programs), worker)
         return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
 
-    def _counterpart(self, run: str, worker: discovery.WorkerFiles) -> SpanFiles | None:
-        """Return the newest span of the same rank in the eager run of a compiled one, or the other way round."""
-        other = counterpart_of(run, self.programs)
-        return self._newest_of_rank(other, worker) if other else None
-
-    def _newest_of_rank(self, run: str, like: discovery.WorkerFiles) -> SpanFiles | None:
-        traced = [worker for worker in self.workers(run) if worker.spans]
+    def _newest_of_rank(self, run: str | None, like: discovery.WorkerFiles) -> SpanFiles | None:
+        traced = [worker for worker in self.workers(run) if worker.spans] if run else []
         worker = next((worker for worker in traced if worker.rank == like.rank), None)
-        if worker is None:
+        if worker is None or run is None:
             return None
         newest = max(worker.spans, key=recorded_ns)
         return SpanFiles(run, worker, newest, files_of(worker, newest, ()))
@@ -165,21 +161,13 @@ def recorded_ns(span: discovery.SpanFile) -> int:
     return discovery.span_time_ns(span.span) or span.file.mtime_ns
 
 
-class NoSuchRun(NotFound):
-    """The run that was asked for by name does not exist: a wrong argument."""
-
-    def __init__(self, run: str, known: Sequence[str]) -> None:
-        there = ", ".join(map(repr, known)) or "none"
-        super().__init__(
-            f"there is no run {run!r}", next_step=f"There {'is' if len(known) < 2 else 'are'} {there}"
-        )
-
-
 def only_run(runs: Runs, run: str) -> Runs:
-    """Keep the run of this name, all runs for "". Raises NoSuchRun."""
+    """Keep the run of this name, all runs for "". Raises WrongArgument."""
     kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
-        raise NoSuchRun(run, [listed.run for listed in runs.runs])
+        names = ", ".join(repr(listed.run) for listed in runs.runs) or "none"
+        next_step = f"There {'is' if len(runs.runs) < 2 else 'are'} {names}"
+        raise WrongArgument(f"there is no run {run!r}", next_step=next_step)
     return msgspec.structs.replace(runs, runs=kept)
 
 
@@ -250,48 +238,55 @@ class Catalog:
         """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
-    def _find(self, find: Callable[[Listing], Found]) -> Found:
-        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share."""
+    def _find(self, find: Callable[[Listing], Found | None], problem: str) -> Found:
+        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share.
+
+        Raises NotFound with this problem.
+        """
         if self._last and (there := find(self._last)):
             return there
         asked_at = self._started
         with self._looking:
-            return find(self._last if self._last and self._kept > asked_at else self.look())
+            found = find(self._last if self._last and self._kept > asked_at else self.look())
+        if not found:
+            raise NotFound(problem, next_step=_RELOAD)
+        return found
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
-        if not (workers := self._find(lambda listing: listing.workers(run))):
-            raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
-        return workers
+        return self._find(lambda listing: listing.workers(run), f"there is no run {run!r}")
 
     def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.worker(run, worker))) is None:
-            raise _no_worker(run, worker)
-        return found
+        return self._find(lambda listing: listing.worker(run, worker), _no_worker(run, worker))
 
     def baseline(self, run: str, worker: str) -> BaselineRef:
         """Return what to compare the spans of a worker with. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.baseline(run, worker))) is None:
-            raise _no_worker(run, worker)
-        return found
+        return self.last().baseline(run, self.worker(run, worker))
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource]:
-        """Return a span by id, and what its answers are computed from. Raises NotFound."""
-        if (found := self._find(lambda listing: listing.span(ids))) is None:
-            run, worker, span = ids
+    def span(self, ids: Ids) -> SpanFiles:
+        """Return a span by its ids. Raises NotFound."""
+        run, worker, span = ids
+        try:
+            return self._find(lambda listing: listing.span(ids), f"worker {worker!r} has no span {span!r}")
+        except NotFound:
             if self.last().worker(run, worker) is None:
-                raise _no_worker(run, worker)
-            raise NotFound(
-                f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
-            )
-        return found
+                raise NotFound(_no_worker(run, worker), next_step=_RELOAD) from None
+            raise
 
 
-def _no_worker(run: str, worker: str) -> NotFound:
-    return NotFound(
-        f"there is no worker {worker!r} in run {run!r}", next_step="Reload: the files may have been removed"
-    )
+def _no_worker(run: str, worker: str) -> str:
+    return f"there is no worker {worker!r} in run {run!r}"
+
+
+def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:
+    """Yield each span, and each worker that has nothing but compile data."""
+    for run in runs:
+        for worker in run.workers:
+            for span in worker.spans:
+                yield run.run, worker.worker, span.span
+            if worker.has_compile and not worker.spans:
+                yield run.run, worker.worker, ""
 
 
 def newest_span(runs: Runs, logdir: str) -> Ids:
@@ -308,7 +303,12 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
     for run, worker in workers:
         if worker.has_compile:
             return run.run, worker.worker, ""
-    raise UserError(
+    raise no_trace(logdir)
+
+
+def no_trace(logdir: str) -> UserError:
+    """Return the error for a logdir without what a command needs."""
+    return UserError(
         "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
     )
 

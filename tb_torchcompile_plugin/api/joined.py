@@ -43,7 +43,7 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
             f"no two ranks of run {run!r} were recorded at one time",
             next_step="Record all ranks at the same steps",
         )
-    return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+    return UserError.of(notices[0])
 
 
 def why_not(file: File, error: Exception) -> Notice:

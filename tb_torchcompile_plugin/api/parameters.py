@@ -44,19 +44,12 @@ def values(parameters: Sequence[Parameter], texts: Mapping[str, str]) -> list[An
     ]
 
 
-def worker_ids(side: str = "") -> tuple[Parameter, ...]:
-    """Return the ids of a worker. side: "2" for the second one of a comparison."""
-    return text(f"run{side}"), text(f"worker{side}")
+def span_ids(side: str = "", without_span: object = _REQUIRED) -> tuple[Parameter, ...]:
+    """Return the ids of a span: those of its run and worker and its own.
 
-
-def span_ids(side: str = "") -> tuple[Parameter, ...]:
-    """Return the ids of a span."""
-    return *worker_ids(side), text(f"span{side}")
-
-
-def side_ids(side: str = "") -> tuple[Parameter, ...]:
-    """Return the ids of a span, or without one of what a worker compiled."""
-    return *worker_ids(side), text(f"span{side}", "")
+    side: "2" for the second one of a comparison. without_span: "" where what a worker compiled may be meant.
+    """
+    return text(f"run{side}"), text(f"worker{side}"), text(f"span{side}", without_span)
 
 
 def text(name: str, otherwise: object = _REQUIRED) -> Parameter:

@@ -7,22 +7,23 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, Ru
 from tb_torchcompile_plugin.analysis.compare.sides import Side, make_side
 from tb_torchcompile_plugin.api.catalog import Runs, newest_span, only_run
 from tb_torchcompile_plugin.api.joined import no_job
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import check, open_logdir
 from tb_torchcompile_plugin.job.job import digest_files, job_of_digests
 
 
 def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
     """Return the runs at a path: the newest span of a logdir with all ranks of its job, or those of a baseline file.
 
-    run: of a logdir with several. Raises UserError where nothing can be read, and NoSuchRun.
+    run: of a logdir with several. Raises UserError where nothing can be read, and WrongArgument.
     """
-    check(path)
-    return load(path) if is_baseline(path) else [measure_run(_recording(path, run))]
+    if is_baseline(path):
+        check(path)
+        return load(path)
+    return [measure_run(_recording(path, run))]
 
 
 def _recording(path: str, only: str) -> RunSource:
-    session = Session([("", path)], ahead=False)
+    session = open_logdir(path)
     runs = only_run(session.runs(), only)
     digested = _digests_alone(runs)
     run, worker, span = (digested, "", "") if digested else newest_span(runs, path)

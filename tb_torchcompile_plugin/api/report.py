@@ -1,9 +1,7 @@
 """A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, NamedTuple
 
@@ -16,18 +14,7 @@ from tb_torchcompile_plugin.analysis.causes.overview import Overview
 from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
 from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
-from tb_torchcompile_plugin.analysis.compare.all_runs import (
-    NO_COMPILE_DATA,
-    CompileLine,
-    JobLine,
-    KnownRun,
-    RunRow,
-    SpanLine,
-    all_runs,
-    compile_line,
-    job_line,
-    span_line,
-)
+from tb_torchcompile_plugin.analysis.compare import all_runs
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
@@ -51,12 +38,11 @@ from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, ru
 from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import span_of_run
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
-from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.cache.copies import read
@@ -102,7 +88,7 @@ class SpanRead(msgspec.Struct, frozen=True):
 
     report: SpanReport
     findings: list[Finding]
-    line: SpanLine
+    line: all_runs.SpanLine
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -142,7 +128,7 @@ class Report(msgspec.Struct, frozen=True):
     """The answer of `tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
 
     runs: list[Run]
-    all_runs: list[RunRow]
+    all_runs: list[all_runs.RunRow]
     findings: list[RunFinding]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
@@ -160,41 +146,33 @@ ALL_RUNS = ReportFilter()
 
 
 def read_report(logdir: str, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS) -> Report:
-    """Report what is below a folder, or one file. Raises UserError where there is no such path, and NoSuchRun."""
-    check(logdir)
-    return whole_report(Session([("", logdir)]), progress, wanted)
+    """Report what is below a folder, or one file. Raises UserError where there is no such path, and WrongArgument."""
+    return whole_report(open_logdir(logdir), progress, wanted)
 
 
 def whole_report(
     session: Session, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS
 ) -> Report:
-    """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
+    """Report all runs, or one. What cannot be read becomes a warning. Raises WrongArgument."""
     listing = session.look()
     names = {run.run for run in only_run(runs_in(listing), wanted.run).runs}
-    rows = [(listed.run, workers) for listed, workers in listing.runs if listed.run in names]
-    runs = [
-        _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
-        for name, workers in rows
+    readers = [
+        _RunReader(session, listed.run, workers, progress)
+        for listed, workers in listing.runs
+        if listed.run in names
     ]
+    runs = [reader.read(wanted) for reader in readers]
     return Report(
-        runs=[run.run for run in runs],
-        all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
-        findings=_once_each(merge_findings(sort_findings(run.findings) for run in runs), runs),
+        runs=runs,
+        all_runs=all_runs.all_runs([reader.line() for reader in readers if reader.workers], 0, "").rows,
+        findings=_once_each(merge_findings(sort_findings(reader.findings) for reader in readers), runs),
         warnings=listing.notices,
     )
 
 
-class _RunRead(NamedTuple):
-    """A run of a report."""
-
-    run: Run
-    findings: list[RunFinding]  # without what only shows that a rank waits for another one
-    known: KnownRun | None  # its line; None where it holds nothing
-
-
-def _once_each(rows: list[RunFinding], runs: list[_RunRead]) -> list[RunFinding]:
+def _once_each(rows: list[RunFinding], runs: list[Run]) -> list[RunFinding]:
     """Return each finding once, with the ranks that have it."""
-    rank_of = {(run.run.run, worker.worker): worker.rank for run in runs for worker in run.run.workers}
+    rank_of = {(run.run, worker.worker): worker.rank for run in runs for worker in run.workers}
     groups = grouped(rows, lambda row: (row.run, row.rule, row.fix or row.title, tuple(row.where)))
     merged = []
     for first, *others in groups.values():
@@ -204,62 +182,112 @@ def _once_each(rows: list[RunFinding], runs: list[_RunRead]) -> list[RunFinding]
     return merged
 
 
-@dataclass
-class _Reading:
-    """What was read of a run."""
+class _RunReader:
+    """Reads a run, one span after the other, and keeps what several parts of its report are made of."""
 
-    run: str
-    profiles: dict[jobs.Member, Profile | Notice | None]  # of the spans of its job
-    findings: list[RunFinding] = field(default_factory=list)
-    # by worker and span, and under None of what the worker compiled
-    lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
+    def __init__(
+        self, session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None
+    ) -> None:
+        self._session, self._run, self.workers, self._progress = session, run, workers, progress
+        self.findings: list[RunFinding] = []  # without what only shows that a rank waits for another one
+        self._profiles: dict[jobs.Member, Profile | Notice | None] = {}  # of the spans of its job
+        # by worker and span, and under None of what the worker compiled
+        self._lines: dict[tuple[str, str | None], all_runs.CompileLine] = {}
+        self._job_line: all_runs.JobLine | None = None
 
+    def read(self, wanted: ReportFilter) -> Run:
+        """Report all of it; a job by its digests where traces are not to be read."""
+        return self._digested(wanted) or self._traced()
 
-def _digested(
-    session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: ReportFilter
-) -> _RunRead | None:
-    """Report a job by its digests, and the one rank of it that is asked for by its trace.
+    def line(self) -> all_runs.KnownRun:
+        """Return its line as it was just read: the same whether or not it was read before."""
+        place, worker, _ = span_of_run(self._run, self.workers)
+        of_span = self._lines.get((worker.worker, place.span)) if place.span else None
+        line = of_span or self._lines.get((worker.worker, None))
+        job = self._job_line if of_span else None
+        return all_runs.KnownRun(place, line, job, "" if line else all_runs.NO_COMPILE_DATA)
 
-    None where traces are to be read.
-    """
-    job = jobs.job_of_digests(jobs.digest_files(workers)) if jobs.prefers_digests(workers) else None
-    if job is None:
-        return None
-    together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
-    selected = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
-    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in selected]
-    findings = [*reading.findings, *_located(together.findings, run, "", None)]
-    unfolded = [replace(row, rank=wanted.rank) for row in rows]
-    report = Run(run, unfolded, RankDifferences([], []), together)
-    return _RunRead(report, findings, _known(reading, workers, None))
+    def _digested(self, wanted: ReportFilter) -> Run | None:
+        """Report a job by its digests, and the one rank of it that is asked for by its trace."""
+        if not jobs.prefers_digests(self.workers):
+            return None
+        job = jobs.job_of_digests(jobs.digest_files(self.workers))
+        if job is None:
+            return None
+        together = job.of(job_report, wanted.whole)
+        selected = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
+        rows = [self._worker(worker) for worker in self.workers if worker.worker in selected]
+        self.findings += _located(together.findings, self._run, "", None)
+        unfolded = [replace(row, rank=wanted.rank) for row in rows]
+        return Run(self._run, unfolded, RankDifferences([], []), together)
 
+    def _traced(self) -> Run:
+        self._profiles = dict.fromkeys(jobs.members(self.workers))
+        rows = [self._worker(worker) for worker in self.workers]
+        together: JobReport | None = None
+        try:
+            if job := job_of(self._profiles):
+                together, self._job_line = job.of(job_report), job.of(all_runs.job_line)
+                self._session.lines.keep_job(job)
+                rows = [_as_rank(row, job) for row in rows]
+                self.findings = _without_symptoms(self.findings, job)
+        except Exception as error:  # a mistake of ours, which costs the job and not its ranks
+            _log.warning("the ranks of %s could not be joined", self._run, exc_info=error)
+        if together:
+            self.findings += _located(together.findings, self._run, "", None)
+        return Run(self._run, rows, rank_differences(self._session.ranks_of(self.workers)), together)
 
-def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
-    reading = _Reading(run, dict.fromkeys(jobs.members(workers)))
-    rows = [_worker(session, worker, progress, reading) for worker in workers]
-    findings = reading.findings
-    together: JobReport | None = None
-    line: JobLine | None = None
-    try:
-        if job := job_of(reading.profiles):
-            together, line = job.of(job_report), job.of(job_line)
-            session.lines.keep_job(job)
-            rows = [_as_rank(row, job) for row in rows]
-            findings = _without_symptoms(findings, job)
-    except Exception as error:  # a mistake of ours, which costs the job and not its ranks
-        _log.warning("the ranks of %s could not be joined", run, exc_info=error)
-    if together:
-        findings = [*findings, *_located(together.findings, run, "", None)]
-    report = Run(run, rows, rank_differences(session.ranks_of(workers)), together)
-    return _RunRead(report, findings, _known(reading, workers, line) if workers else None)
+    def _worker(self, worker: WorkerFiles) -> Worker:
+        try:
+            data, notices = self._session.with_packages(self._run, worker)
+            compiled = data.of(compile_report) if data else None
+        except Exception as error:
+            data, compiled, notices = None, None, [unexpected(worker.compile_files[0], error)]
+        start = starts_or_none(self._session, self._run, worker.worker) if data else None
+        of_spans: list[Finding] = []
+        if data:
+            self._lines[worker.worker, None] = data.of(all_runs.compile_line)
+        spans: list[SpanReport | UnreadSpan] = []
+        for span in worker.spans:
+            ids = self._run, worker.worker, span.span
+            member = jobs.Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+            about: Profile | Notice | None
+            try:
+                read, about = self._span(ids, data)
+            except Exception as error:
+                about = why_not(span.file, error)
+                spans.append(UnreadSpan(span.span, span.file.name, span.file.size, [about]))
+            else:
+                spans.append(read.report)
+                of_spans += read.findings
+                self.findings += _located(read.findings, *ids)
+                self._lines[worker.worker, span.span] = read.line
+            if member in self._profiles:
+                self._profiles[member] = about
+        compiled_findings = unreported(findings_with_start(data, start), of_spans) if data else []
+        self.findings += _located(compiled_findings, self._run, worker.worker, None)
+        return Worker(
+            worker=worker.worker,
+            rank=worker.rank,
+            spans=spans,
+            compile=compiled,
+            startup=start.of(startup) if start else None,
+            warnings=[] if compiled else notices,
+        )
 
-
-def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:
-    """Return the line of a run as it was just read: the same whether or not it was read before."""
-    place, worker, _ = span_of_run(reading.run, workers)
-    of_span = reading.lines.get((worker.worker, place.span)) if place.span else None
-    line = of_span or reading.lines.get((worker.worker, None))
-    return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
+    def _span(self, ids: Ids, data: CompileData | None) -> tuple[SpanRead, Profile | None]:
+        """Report one span. The answer about one that is of no job is kept, and needs no trace again."""
+        found = self._session.catalog.span(ids)
+        is_alone = not self._profiles
+        if is_alone and (stored := self._session.answers.get("report", SpanRead, found.source)):
+            return stored, None
+        trace = read(found.span.file, self._progress, self._progress)
+        profile = self._session.opened(found, trace, data)
+        line = profile.of(all_runs.span_line)
+        report = SpanRead(span_answers(profile), profile.of(span_findings), line)
+        if is_alone and trace.is_whole():
+            self._session.answers.get("report", SpanRead, found.source, lambda: report)
+        return report, profile
 
 
 def _as_rank(worker: Worker, job: jobs.TracedJob) -> Worker:
@@ -297,86 +325,9 @@ def span_answers(profile: Profile) -> SpanReport:
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | headlines})
 
 
-def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
-    """Report a worker; adds findings and lines to `reading`."""
-    data, compiled, notices = _compile_side(session, reading.run, worker)
-    profiles = reading.profiles
-    start = starts_or_none(session, reading.run, worker.worker) if data else None
-    of_spans: list[Finding] = []
-    if data:
-        reading.lines[worker.worker, None] = data.of(compile_line)
-    spans: list[SpanReport | UnreadSpan] = []
-    for span in worker.spans:
-        ids = reading.run, worker.worker, span.span
-        member = jobs.Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
-        about: Profile | Notice | None
-        try:
-            read, about = _read_span(session, ids, data, len(profiles), progress)
-        except Exception as error:
-            about = why_not(span.file, error)
-            spans.append(UnreadSpan(span.span, span.file.name, span.file.size, [about]))
-        else:
-            spans.append(read.report)
-            of_spans += read.findings
-            reading.findings += _located(read.findings, *ids)
-            reading.lines[worker.worker, span.span] = read.line
-        if member in profiles:
-            profiles[member] = about
-    compiled_findings = unreported(findings_with_start(data, start), of_spans) if data else []
-    reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
-    return Worker(
-        worker=worker.worker,
-        rank=worker.rank,
-        spans=spans,
-        compile=compiled,
-        startup=start.of(startup) if start else None,
-        warnings=notices,
-    )
-
-
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
     """Return the same findings, each with its place."""
     return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in rows]
-
-
-def _compile_side(
-    session: Session, run: str, worker: WorkerFiles
-) -> tuple[CompileData | None, Compile | None, list[Notice]]:
-    """Return the compile data of a worker and its report, or why there is nothing."""
-    try:
-        data, notices = session.with_packages(run, worker)
-        return (data, data.of(compile_report), []) if data else (None, None, notices)
-    except Exception as error:
-        return None, None, [unexpected(worker.compile_files[0], error)]
-
-
-def _read_span(
-    session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
-) -> tuple[SpanRead, Profile | None]:
-    """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
-    found, source = session.catalog.span(ids)
-    if not ranks and (stored := session.answers.get("report", SpanRead, source)):
-        return stored, None
-    trace = read(found.span.file, progress, progress)
-    profile = session.opened(found, trace, data)
-    report = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
-    if not ranks and trace.is_whole():
-        session.answers.get("report", SpanRead, source, lambda: report)
-    return report, profile
-
-
-def check(logdir: str) -> None:
-    """Raise UserError for a local path that is neither a file nor a folder."""
-    path = plain_path(logdir)
-    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
-        return
-    if os.path.exists(path):
-        raise UserError(
-            "this is a pipe or a device, not a regular file",
-            file=logdir,
-            next_step="Write it to a file first",
-        )
-    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
 def all_warnings(report: Report) -> Iterator[Notice]:

@@ -59,14 +59,12 @@ from tb_torchcompile_plugin.api.parameters import (
     Parameter,
     number,
     numbers,
-    side_ids,
     span_ids,
     text,
     texts,
     time,
     values,
     window,
-    worker_ids,
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.run_lines import RunLines
@@ -154,18 +152,19 @@ def _baseline(found: BaselineRef) -> BaselineRef:
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
+_WORKER_IDS = span_ids()[:2]
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
-WORKER = Subject("worker", worker_ids(), Session.compile_data)
-BASELINE = Subject("worker", worker_ids(), Session.baseline)
-STARTS = Subject("worker", worker_ids(), starts_of)
+WORKER = Subject("worker", _WORKER_IDS, Session.compile_data)
+BASELINE = Subject("worker", _WORKER_IDS, lambda session, *ids: session.catalog.baseline(*ids))
+STARTS = Subject("worker", _WORKER_IDS, starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
 LAST = Subject("span", span_ids(), Session.last_overview)
-SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
+SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", span_ids("", ""), Session.poll)
 JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
-SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
+SIDES = Subject("sides", (*span_ids("", ""), *span_ids("2", "")), Session.poll_sides)
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
 _KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
@@ -250,7 +249,7 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     is_plain = arguments == [parameter.otherwise for parameter in route.parameters]
     if is_plain and route.is_kept and all(ids):
         run, worker, span = ids
-        _, source = session.catalog.span((run, worker, span))
+        source = session.catalog.span((run, worker, span)).source
         stored: Answer | None = session.answers.get(route.name, route.answer, source)
         if stored is not None:
             return stored

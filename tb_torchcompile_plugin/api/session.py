@@ -19,13 +19,14 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOvervi
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
-from tb_torchcompile_plugin.api.catalog import BaselineRef, Catalog, Ids, Listing, Runs, SpanFiles, runs_in
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
@@ -102,11 +103,7 @@ class Session:
 
     def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
         """Return what was shown of a span when it was last read. Raises NotFound."""
-        return self.lines.last_overview(self.catalog.span((run, worker, span))[0].files)
-
-    def baseline(self, run: str, worker: str) -> BaselineRef:
-        """Return what to compare the spans of a worker with. Raises NotFound."""
-        return self.catalog.baseline(run, worker)
+        return self.lines.last_overview(self.catalog.span((run, worker, span)).files)
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -238,7 +235,7 @@ class Session:
 
         What could not be read is tried again after a while.
         """
-        found, _ = self.catalog.span((run, member.worker, member.span))
+        found = self.catalog.span((run, member.worker, member.span))
         known = read.get(member)
         if known is None or not known.is_valid(found.files):
             try:
@@ -297,7 +294,7 @@ class Session:
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Return the file of a trace. Raises NotFound."""
-        return self.catalog.span((run, worker, span))[0].span.file
+        return self.catalog.span((run, worker, span)).span.file
 
     def cancel(self, run: str, worker: str, span: str) -> None:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
@@ -305,22 +302,22 @@ class Session:
         self._queue.cancel((run, worker, span))
 
     def _reading(self, ids: Ids, *, to_the_end: bool) -> Reading[Profile]:
-        found, source = self.catalog.span(ids)
+        found = self.catalog.span(ids)
 
         def start() -> Reading[Profile]:
             progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
             return Reading(progress, partial(self._read_span, ids))
 
-        reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
+        reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
         is_read = reading.future.done() and reading.future.exception() is None
         if is_read and not reading.future.result().trace.is_whole():
             # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
-            reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
+            reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
         return reading
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
-        found, _ = self.catalog.span(ids)
+        found = self.catalog.span(ids)
         data, _ = self.with_packages(ids[0], found.worker)
         fetching = partial(reading.advance, stage="fetching")
         trace = read(found.span.file, reading.advance, fetching, reading.stop)
@@ -328,6 +325,26 @@ class Session:
         if self._ahead:
             profile.begin(span_with_costs)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def open_logdir(logdir: str) -> Session:
+    """Open one folder or file for a command. Raises UserError where there is none."""
+    check(logdir)
+    return Session([("", logdir)], ahead=False)
+
+
+def check(logdir: str) -> None:
+    """Raise UserError for a local path that is neither a file nor a folder."""
+    path = plain_path(logdir)
+    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
+        return
+    if os.path.exists(path):
+        raise UserError(
+            "this is a pipe or a device, not a regular file",
+            file=logdir,
+            next_step="Write it to a file first",
+        )
+    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
 def all_read(profile: Profile | None) -> Progress:
@@ -351,7 +368,7 @@ def _will_retry(notices: list[Notice]) -> list[Notice]:
 
 def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
     if notices:
-        return NoCompileData(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+        return NoCompileData.of(notices[0])
     return NoCompileData(
         f"worker {worker!r} has no compile data",
         next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
@@ -376,7 +393,5 @@ def _named_side(side: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        notice = error.notice
-        raise type(error)(
-            f"{side}: {notice.problem}", file=notice.file, next_step=notice.next_step
-        ) from error
+        named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
+        raise type(error).of(named) from error

@@ -23,7 +23,7 @@ NAMES = frozenset(
         *("rule", "row", "fix", "kind", "cause", "name", "function", "parent", "op", "group", "dtype"),
         *("file", "line", "compile_id", "resume_compile_id", "epoch", "direction", "graph_key", "graph"),
         *("device", "stream", "thread", "rank", "for_rank", "host", "step", "category", "part", "cache"),
-        *("kernel", "message_bytes", "size_bytes", "group_size", "beside", "operator", "id", "config"),
+        *("kernel", "message_bytes", "size_bytes", "group_size", "operator", "id", "config"),
         *("frame", "limit", "subject"),
     )
 )

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
 from tb_torchcompile_plugin.analysis.compare.conditions import InvalidGateError
-from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
-from tb_torchcompile_plugin.api.report import check
+from tb_torchcompile_plugin.api.catalog import plugin_version
+from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, sho
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import discard_stdout
-from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
+from tb_torchcompile_plugin.cli.what_if import show_what_if
 from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
 
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments) or 0)
-    except (BadRequest, NoSuchFix, NoSuchRun, WrongArgument, InvalidGateError) as error:
+    except (BadRequest, WrongArgument, InvalidGateError) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))

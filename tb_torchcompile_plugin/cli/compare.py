@@ -12,7 +12,7 @@ _MAX_ROWS = 25  # chosen by eye: a table on one screen
 def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> None:
     """Print the newest spans of both compared. a, b: a logdir, and its run or "" for any.
 
-    Raises UserError where one has no trace, and NoSuchRun.
+    Raises UserError where one has no trace, and WrongArgument.
     """
     sessions = [Session([("", logdir)], ahead=False) for logdir, _ in (a, b)]
     newest = [

@@ -9,8 +9,7 @@ import sys
 from tb_torchcompile_plugin.analysis.formatting import size
 from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Export
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, write_atomically
@@ -64,8 +63,7 @@ def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> N
         parser.error("--from and --to go together")
     if not arguments.budget >= 0:
         parser.error("--budget is 0 or more")
-    check(arguments.logdir)
-    step = arguments.step
+    session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file
     chosen = Chosen(
         run=arguments.only_run,
         worker=arguments.only_worker,
@@ -77,11 +75,6 @@ def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> N
         timeline_bytes=round(arguments.budget * 1e6),
         logdir=arguments.logdir,
     )
-    write_export(Session([("", arguments.logdir)], ahead=False), chosen, arguments.file)
-
-
-def write_export(session: Session, chosen: Chosen, file: str) -> None:
-    """Write the whole file, or none. Raises UserError."""
     with text.progress_bar() as advance:
 
         def show(progress: Progress) -> None:

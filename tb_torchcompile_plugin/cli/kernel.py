@@ -5,24 +5,17 @@ import os
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_table
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import (
-    Plain,
-    print_lines,
-    print_row,
-    print_table,
-    stdout_console,
-    write_text,
-)
+from tb_torchcompile_plugin.api.answers.show import details_of
+from tb_torchcompile_plugin.api.session import Session, open_logdir
+from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel, GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import benchmark
@@ -30,31 +23,24 @@ from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 
 
-@dataclass(frozen=True)
-class KernelMatch:
+class KernelMatch(NamedTuple):
     """A kernel of one graph."""
 
     where: str
     name: str
-    profile: Profile | None  # None where it did not run
-    row: Kernel | None  # None where it did not run
+    graph_key: str | None  # of the graph that launches it
     generated: DefinedKernel | None  # None for a library's kernel
-
-    @property
-    def graph_key(self) -> str | None:
-        """Return the key of the graph that launches it."""
-        return self.row.graph_key if self.row else self.generated.code.graph_key if self.generated else None
+    ran: tuple[Profile, Kernel] | None  # None where it did not run
 
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
-    check(logdir)
-    matches = find_kernels(Session([("", logdir)], ahead=False), name, graph)
+    matches = find_kernels(open_logdir(logdir), name, graph)
     if extract is None:
         for match in matches:
             print_match(match)
     else:
-        write_text(extract, benchmark_of(matches, os.path.basename(extract)))
+        text_table.write_text(extract, benchmark_of(matches, os.path.basename(extract)))
         print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
 
 
@@ -114,49 +100,41 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
                 for row in profile.of(kernel_table).rows:
                     ran.add((row.name, row.graph_key))
                     code = codes.find(row.name, row.compile_id, row.graph_key, row.direction)
-                    yield KernelMatch(f"run {run.run}, span {span.span}", row.name, profile, row, code)
-            yield from _not_run(session, run.run, worker.worker, ran)
-
-
-def _not_run(
-    session: Session, run: str, worker: str, ran: set[tuple[str, str | None]]
-) -> Iterator[KernelMatch]:
-    try:
-        code = session.compile_data(run, worker).of(GeneratedCode)
-    except NotFound:
-        return
-    where = f"run {run}, worker {worker}"
-    for graph in code.graphs:
-        for name, definition in graph.definitions.items():
-            if (name, graph.graph_key) not in ran:
-                yield KernelMatch(where, name, None, None, DefinedKernel(graph, definition))
+                    where = f"run {run.run}, span {span.span}"
+                    yield KernelMatch(where, row.name, row.graph_key, code, (profile, row))
+            data, _ = session.with_packages(run.run, session.catalog.worker(run.run, worker.worker))
+            where = f"run {run.run}, worker {worker.worker}"
+            for graph in data.of(GeneratedCode).graphs if data else ():
+                for name, definition in graph.definitions.items():
+                    if (name, graph.graph_key) not in ran:
+                        code = DefinedKernel(graph, definition)
+                        yield KernelMatch(where, name, graph.graph_key, code, None)
 
 
 def print_match(match: KernelMatch) -> None:
     """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
-    console = stdout_console()
-    row, code = match.row, match.generated
-    print_lines(console, match.name, f"  {match.where}")
-    if row is not None and match.profile is not None:
-        print_row(console, row)
-        ids = row.compile_id or "", row.graph_key or ""
-        print_kernel(console, kernel_details(match.profile, str(row.device), match.name, *ids))
-    elif code is not None:
-        print_table(console, "lines", code.lines[0])
-        _print_source(console, code.definition.source)
+    console = text_table.stdout_console()
+    text_table.print_lines(console, match.name, f"  {match.where}")
+    if match.ran:
+        profile, row = match.ran
+        text_table.print_row(console, row)
+        print_kernel(console, details_of(profile, row))
+    elif match.generated is not None:
+        text_table.print_table(console, "lines", match.generated.lines[0])
+        _print_source(console, match.generated.definition.source)
 
 
 def print_kernel(console: Console, details: KernelDetails) -> None:
     """Print the launches and the source of a kernel."""
     if details.launches.shown_every == 1 and (times := details.launches.duration_us):
-        print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
+        text_table.print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
     if details.compile_config:
-        print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
-    print_table(console, "launch configurations", details.configs)
+        text_table.print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
+    text_table.print_table(console, "launch configurations", details.configs)
     _print_source(console, details.source)
 
 
 def _print_source(console: Console, source: str | None) -> None:
     missing = "no source: a library's kernel, or its code was not recorded"
-    console.print(Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
+    console.print(text_table.Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
     console.print()

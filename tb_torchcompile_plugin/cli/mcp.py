@@ -6,20 +6,19 @@ Each tool answers in JSON of at most `max_bytes`, and writes nothing.
 import argparse
 import inspect
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
-from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
+from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
-from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
-from tb_torchcompile_plugin.api.report import Report, check
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, only_run, plugin_version
+from tb_torchcompile_plugin.api.report import Report
+from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
@@ -111,10 +110,6 @@ def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
     }
 
 
-class OutsideError(UserError):
-    """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
-
-
 class ToolCalls(Commands):
     """How an agent gets more: each method returns a call of a tool."""
 
@@ -170,15 +165,17 @@ class Tools:
         """root: a local folder or file; nothing outside of it is read."""
         check(root)
         self._root = root
-        self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        self._lock = Lock()
-        self._logdirs: OrderedDict[str, Logdir] = OrderedDict()
+        within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
+        # one that is forgotten stops what it still reads
+        self._opened = lru_cache(_MAX_LOGDIRS)(lambda path: Logdir(Session([("", path)], within)))
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
         runs = self._logdir(path).session.runs()
         sections = list(dict.fromkeys(name.partition(".")[0] for name in schema().sections))
-        rows = [RunListed(row.run, row.ranks, list(_spans(row))) for row in runs.runs]
+        rows = [
+            RunListed(row.run, row.ranks, [str(Address(*ids)) for ids in ids_of([row])]) for row in runs.runs
+        ]
         return fitted(Listed(rows, sections, runs.warnings), _clamped(max_bytes))
 
     def report(
@@ -188,11 +185,9 @@ class Tools:
 
         section: others, with commas between them. top: rows of each, 0 for as many as fit.
         """
-        logdir = self._logdir(path)
         sections = [name for name in section.split(",") if name] or list(_DEFAULT_SECTIONS)
         ask = AnswerLimits(sections, top or None, _clamped(max_bytes))
-        answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
-        return json_body(answer).decode()
+        return json_body(bounded_report(self._report(run, path), ask, ToolCalls(path))).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """One row by its id.
@@ -240,25 +235,18 @@ class Tools:
 
     def _report(self, run: str, path: str) -> Report:
         logdir = self._logdir(path)
-        return logdir.report(run or _newest_run(logdir, path))
+        return logdir.report(run or newest_span(logdir.session.runs(), path or _ROOT)[0])
 
     def _logdir(self, path: str) -> Logdir:
-        """Return all of the logdir, or what is at a path below it. Raises OutsideError, whatever is there."""
+        """Return all of the logdir, or what is at a path below it. Raises WrongArgument for one that is not."""
         full_path = os.path.normpath(os.path.join(self._root, path))
         if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
-            raise OutsideError(
+            raise WrongArgument(
                 f"{path!r} is not in the logdir",
                 next_step="Name a run, a file or a folder below it, as list() tells them",
             )
         check(full_path)
-        with self._lock:
-            logdir = self._logdirs.pop(full_path, None) or Logdir(
-                Session([("", full_path)], within=self._within)
-            )
-            self._logdirs[full_path] = logdir
-            if len(self._logdirs) > _MAX_LOGDIRS:
-                self._logdirs.popitem(last=False)[1].session.close()
-        return logdir
+        return self._opened(full_path)
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
         """name: a run, otherwise a path; "" for all of the logdir."""
@@ -268,7 +256,7 @@ class Tools:
             return logdir, newest_span(only_run(runs, name), name or _ROOT)
         try:
             other = self._logdir(name)
-        except OutsideError:
+        except WrongArgument:
             raise
         except UserError as error:
             names = ", ".join(row.run for row in runs.runs) or "none"
@@ -276,16 +264,6 @@ class Tools:
                 f"there is no run {name!r} and no such path", next_step=f"There are runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
-
-
-def _newest_run(logdir: Logdir, path: str) -> str:
-    return newest_span(logdir.session.runs(), path or _ROOT)[0]
-
-
-def _spans(run: RunRef) -> Iterator[str]:
-    for worker in run.workers:
-        for span in [ref.span for ref in worker.spans] or [""]:
-            yield str(Address(run.run, worker.worker, span))
 
 
 def _clamped(max_bytes: int) -> int:

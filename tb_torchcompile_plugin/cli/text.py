@@ -5,46 +5,38 @@ from contextlib import contextmanager
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, UnreadSpan
 from tb_torchcompile_plugin.api.sheets import key_of
-from tb_torchcompile_plugin.cli.text_table import (
-    MAX_ROWS,
-    Plain,
-    lines_of,
-    print_lines,
-    print_table,
-    print_title,
-    stdout_console,
-)
+from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 
 _PARTS = {"late": "causes", "ranks.differences": "groups"}  # rows within a row that have a table of their own
 _MAX_PARTS = 5
+# What a table of runs shows of each.
+RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks", "recompiles", "finding")
 _LOGDIR = Address()  # the place of the tables of all runs
 
 
-class RunLine(msgspec.Struct, frozen=True):
-    """What a table of runs shows of each: the fields of `RunRow`."""
-
-    run: str
-    step_us: float | None
-    gpu_busy_percent: float | None
-    compile_s: float | None
-    graph_breaks: int | None
-    recompiles: int | None
-    finding: str | None
+def bar_on_stderr() -> Progress:
+    """Return bars of bytes on stderr, which show nothing where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        *Progress.get_default_columns()[:2],
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[BytesRead], None]]:
-    """Show a bar on stderr while traces are read; nothing where stderr is not a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    """Show a bar for each trace while it is read."""
+    with bar_on_stderr() as bar:
         tasks: dict[str, int] = {}
 
         def advance(read: BytesRead) -> None:
@@ -57,18 +49,18 @@ def progress_bar() -> Iterator[Callable[[BytesRead], None]]:
 
 def print_report(report: Report, rank: int | None = None) -> None:
     """Print all there is to stdout. Of the ranks of a job only this one has more than a row in the job's table."""
-    console = stdout_console()
+    console = text_table.stdout_console()
     at = grouped(tables(report), lambda table: table.place)
     for table in at.pop(_LOGDIR, []):
         if table.section == "findings" or len(report.runs) > 1:
-            _print(console, table, MAX_ROWS)
+            _print(console, table, text_table.MAX_ROWS)
     for place, struct in _places(report, rank):
         if sentences := dict.fromkeys(_sentences(struct)):
             _print_place(console, place)
-            print_lines(console, *sentences, indent="  ")
+            text_table.print_lines(console, *sentences, indent="  ")
         if isinstance(struct, Run) and struct.job and rank is None:
-            print_lines(console, "The tables of one rank: --rank N", indent="  ")
-        print_tables(console, at.get(place, []), MAX_ROWS, place if sentences else _LOGDIR)
+            text_table.print_lines(console, "The tables of one rank: --rank N", indent="  ")
+        print_tables(console, at.get(place, []), text_table.MAX_ROWS, place if sentences else _LOGDIR)
 
 
 def _places(report: Report, rank: int | None) -> Iterator[tuple[Address, msgspec.Struct]]:
@@ -111,27 +103,29 @@ def _print_place(console: Console, place: Address) -> None:
     levels = zip(("run", "worker", "span"), place[:3])
     title = "  ".join(f"{level} {name}" for level, name in levels if name)
     if len(title) + len(" ──") > console.width:  # a rule would cut it
-        print_lines(console, title)
+        text_table.print_lines(console, title)
     else:
-        console.rule(Plain(title), align="left")
+        console.rule(text_table.Plain(title), align="left")
 
 
 def _print(console: Console, table: Table, top: int | None) -> None:
     if table.section == "findings":
         _print_findings(console, table.rows, top)
     else:
-        of_runs = table.section == "all_runs"
-        print_table(console, table.section, lines_of(RunLine, table.rows) if of_runs else table.rows, top)
+        names = RUN_COLUMNS if table.section == "all_runs" else ()
+        text_table.print_table(console, table.section, table.rows, top, names)
     if parts := _PARTS.get(table.section):
         for row in table.rows[:top]:
-            print_table(console, f"{table.section} {key_of(row)}, {parts}", getattr(row, parts), _MAX_PARTS)
+            text_table.print_table(
+                console, f"{table.section} {key_of(row)}, {parts}", getattr(row, parts), _MAX_PARTS
+            )
 
 
 def _print_findings(console: Console, rows: Sequence[msgspec.Struct], top: int | None) -> None:
-    print_title(console, "findings", rows=(len(rows[:top]), len(rows)))
+    text_table.print_title(console, "findings", rows=(len(rows[:top]), len(rows)))
     for row in rows[:top]:
         assert isinstance(row, RunFinding)
         place = Address(row.run, row.worker, row.span or "")
-        print_lines(console, f"[{row.severity}] {row.title}")
-        print_lines(console, row.next_step, f"{row.rule} of {place}", indent="  ")
+        text_table.print_lines(console, f"[{row.severity}] {row.title}")
+        text_table.print_lines(console, row.next_step, f"{row.rule} of {place}", indent="  ")
     console.print()

@@ -3,12 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import reduce
 from textwrap import shorten, wrap
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.cells import cell_len
@@ -40,18 +40,9 @@ _DETAILS = frozenset(
     (
         *("docs_url", "explanation", "hints", "graph_key", "output_code_file", "artifact", "code_line"),
         *("idle", "start_s", "first_us", "last_us", "longest_start_us", "longest_row", "no_text"),
-        *(
-            "whole_function",
-            "source_lines",
-            "modules",
-            "compilation",
-            "worker",
-            "span",
-            "achieved",
-            "configs",
-        ),
+        *("whole_function", "source_lines", "modules", "compilation", "worker", "span", "achieved"),
         *("step_median_us", "step_p95_us", "step_gpu_idle_us", "wall_percent", "aten_ops", "bandwidth_gb_s"),
-        *("graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
+        *("configs", "graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
     )
 )
 _PLACES = ("file", "where", "run", "compile_id", "resume_compile_id")  # are to be typed or opened
@@ -154,9 +145,6 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-Line = TypeVar("Line", bound=msgspec.Struct)
-
-
 class TextColumn(NamedTuple):
     """A column as it is printed."""
 
@@ -205,11 +193,6 @@ def print_table(
         grid.add_row(*map(_cell, fitting, texts))
     console.print(grid)
     console.print()
-
-
-def lines_of(kind: type[Line], rows: Iterable[msgspec.Struct]) -> list[Line]:
-    """Return the fields of rows that a shorter kind of row has, in its order."""
-    return msgspec.convert(list(rows), list[kind], from_attributes=True)  # type: ignore[valid-type]
 
 
 def print_title(console: Console, title: str, **counts: tuple[int, int]) -> None:
@@ -281,7 +264,7 @@ def _columns(rows: Sequence[msgspec.Struct], names: Sequence[str]) -> Iterator[T
     places = columns_of(type(rows[0]))
     by_name = {place.path[-1]: place for place in sorted(places, key=lambda place: -len(place.path))}
     heads: set[str] = set()
-    time = time_of(type(rows[0]))
+    time = time_of(type(rows[0]), tuple(names))
     for place in map(by_name.__getitem__, names) if names else _usual(places):
         columns = list(_texts(place, rows))
         is_time = place.path[-1] == time and len(columns) == 1

@@ -3,55 +3,26 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.catalog import Ids, no_trace
 from tb_torchcompile_plugin.api.export.export import Chosen, pick
-from tb_torchcompile_plugin.api.report import check
-from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import (
-    lines_of,
-    print_json,
-    print_lines,
-    print_table,
-    stdout_console,
-)
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.api.session import Session, open_logdir
+from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
+from tb_torchcompile_plugin.errors import WrongArgument
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
 _MAX_JOB_BYTES = 500_000_000
-
-
-class _Gain(msgspec.Struct, frozen=True):
-    after_us: float
-    low_us: float
-    high_us: float
-    gain_percent: float
-
-
-class FixLine(msgspec.Struct, frozen=True):
-    """What the table shows of a fix: the fields of `FixRow`."""
-
-    sentence: str
-    predicted: _Gain
-    id: str
-
-
-class NoSuchFix(NotFound):
-    """An id that no fix of this span has: a wrong argument."""
+_FIX_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
 
 
 def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
     """Print the fixes of the newest span that fits, and the step with the picked ones.
 
-    chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix.
+    chosen: run, worker and span, each "" for any. Raises UserError, and WrongArgument for a fix that is not there.
     """
-    check(logdir)
-    session = Session([("", logdir)], ahead=False)
-    (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
+    (run, worker, span), answer = scenario_of(open_logdir(logdir), logdir, chosen, picked)
     if as_json:
         print_json(answer)
     else:
@@ -59,19 +30,17 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
 
 
 def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
-    """Return the newest span that fits, and its step with the picked fixes. Raises UserError, and NoSuchFix."""
+    """Return the newest span that fits, and its step with the picked fixes. Raises UserError and WrongArgument."""
     run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
-        raise NotFound(
-            "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
-        )
+        raise no_trace(logdir)
     offer, evaluate = _offer(session, run, worker, span)
     ids = [row.id for row in offer.rows]
     answer = evaluate(tuple(_full_id(start, ids) for start in picked))
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
         listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
-        raise NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
+        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
     return (run, worker, span), answer
 
 
@@ -107,7 +76,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
     more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
-    print_table(console, f"fixes{more}", lines_of(FixLine, scenario.fixes), None)
+    print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.picked:
             print_lines(console, f"{row.sentence}:")

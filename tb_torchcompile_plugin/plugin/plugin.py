@@ -7,7 +7,7 @@ paths: they are looked up, nothing is joined to a folder. `api.routes` answers; 
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 
 from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
-from tb_torchcompile_plugin.api.parameters import side_ids, span_ids, values
+from tb_torchcompile_plugin.api.parameters import span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import responses
@@ -57,13 +57,25 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         folders = logdirs(context)
         self._logdir = ",".join(path for _, path in folders)
         self._session = Session(folders)
-        self._activity = BackgroundFlag(lambda: bool(self._session.runs().runs))
-        self._activity.refresh()
+        self._active, self._looking = False, threading.Lock()
+        self.is_active()
 
     def is_active(self) -> bool:
-        """Return whether the logdir had any run at the last check; check again in the background."""
-        self._activity.refresh()
-        return self._activity.active
+        """Return whether the logdir had any run at the last check.
+
+        One thread at a time checks again in the background: no request waits for a walk of the logdir.
+        """
+        if self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look, name="tb-torchcompile-activity", daemon=True).start()
+        return self._active
+
+    def _look(self) -> None:
+        try:
+            self._active = bool(self._session.runs().runs)
+        except Exception as error:
+            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+        finally:
+            self._looking.release()
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """Return the name of the tab and its module."""
@@ -74,13 +86,13 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         answers = {
             f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
         }
-        static = responses.route(
-            lambda request: responses.static(request, request.path.partition("/static/")[2])
-        )
+        static = responses.route(responses.static)
         return {
             **answers,
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
-            "/definitions": responses.route(lambda request: responses.html(request, page())),
+            "/definitions": responses.route(
+                lambda request: responses.respond(request, page().encode(), "text/html")
+            ),
             "/terms": responses.route(lambda request: responses.json(request, terms())),
             "/export": responses.route(self._export),
             "/static/index.js": static,  # TensorBoard requires a route of its own for the entry module
@@ -97,35 +109,13 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         sides = [side for side in ("", "2") if request.args.get(f"span{side}")]  # two of a comparison
         for side in sides or [""]:
             self._session.cancel(*values(span_ids(side), request.args))
-        return responses.nothing()
+        return responses.empty(204, "application/json")
 
     def _export(self, request: Request) -> Response:
         """Send a run as one file, which is written meanwhile."""
-        run, worker, span = values(side_ids(), request.args)
+        run, worker, span = values(span_ids("", ""), request.args)
         export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
         return responses.download(Download(f"{export.title}.html", started(export.blocks())))
-
-
-class BackgroundFlag:
-    """A flag that one background thread at a time updates, so that no request waits for a walk of the logdir."""
-
-    def __init__(self, evaluate: Callable[[], bool]) -> None:
-        self.active = False
-        self._evaluate = evaluate
-        self._running = threading.Lock()
-
-    def refresh(self) -> None:
-        """Start the thread unless it runs."""
-        if self._running.acquire(blocking=False):
-            threading.Thread(target=self._run, name="tb-torchcompile-activity", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self.active = self._evaluate()
-        except Exception as error:
-            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
-        finally:
-            self._running.release()
 
 
 def logdirs(context: base_plugin.TBContext) -> list[tuple[str, str]]:

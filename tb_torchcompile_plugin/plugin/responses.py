@@ -8,7 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from isal import igzip
@@ -29,31 +29,11 @@ logger = tb_logging.get_logger()
 
 STATIC = Path(__file__).parents[1] / "static"
 
-_MIME_TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".map": "application/json",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".wasm": "application/wasm",
-    ".woff2": "font/woff2",
-}
-_COMPRESSED = frozenset(
-    [
-        "text/plain",
-        "text/css",
-        "text/html",
-        "text/javascript",
-        "application/json",
-        "image/svg+xml",
-        "application/octet-stream",
-    ]
-)
+_MIME_TYPES = {".css": "text/css", ".js": "text/javascript"}  # of the tab's files
 _MIN_COMPRESSED_BYTES = 1024  # gzip saves less than a packet (about 1,500 bytes) of a shorter answer
 _NOSNIFF = ("X-Content-Type-Options", "nosniff")  # a browser takes the answer for nothing but its type
 READ = ("GET", "HEAD")
+Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 
 def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ) -> "WSGIApplication":
@@ -81,22 +61,17 @@ def answer(request: Request, value: Answer | Progress) -> Response:
     if isinstance(value, Progress):
         return json(request, {"progress": value}, 202)
     if isinstance(value, str):
-        return _respond(request, text_body(value), "text/plain", 200, [_NOSNIFF])
+        return respond(request, text_body(value), "text/plain", headers=[_NOSNIFF])
     if isinstance(value, bytes):
-        return _respond(request, value, "application/octet-stream", 200, [_NOSNIFF])
+        return respond(request, value, "application/octet-stream", headers=[_NOSNIFF])
     if isinstance(value, Download):
         return download(value)
-    return _respond(request, json_body(value), "application/json", 200)
+    return json(request, value)
 
 
 def json(request: Request, value: object, status: int = 200) -> Response:
     """Send `value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
-    return _respond(request, json_body(value), "application/json", status)
-
-
-def html(request: Request, value: str) -> Response:
-    """Send `value` as a page of its own."""
-    return _respond(request, value.encode(), "text/html", 200)
+    return respond(request, json_body(value), "application/json", status)
 
 
 def download(file: Download) -> Response:
@@ -110,26 +85,20 @@ def download(file: Download) -> Response:
     return response
 
 
-def static(request: Request, name: str) -> Response:
-    """Send a file of the static folder. `name` is looked up in the folder's listing, never joined to its path."""
+def static(request: Request) -> Response:
+    """Send a file of the static folder. Its name is looked up in the folder's listing, never joined to its path."""
+    name = request.path.partition("/static/")[2]
     with os.scandir(STATIC) as entries:
         path = next((entry.path for entry in entries if entry.name == name and entry.is_file()), None)
     if path is None:
         raise NotFound("there is no such file", next_step="Reload the page: the plugin may have been updated")
     mime_type = _MIME_TYPES.get(Path(name).suffix, "application/octet-stream")
-    return _respond(request, Path(path).read_bytes(), mime_type, 200)
+    return respond(request, Path(path).read_bytes(), mime_type)
 
 
-def _error(
-    request: Request, status: int, code: str, notice: Notice, headers: list[tuple[str, str]] | None = None
-) -> Response:
+def _error(request: Request, status: int, code: str, notice: Notice, headers: Pairs = ()) -> Response:
     error = ApiErrorBody(code, notice.problem, notice.file, notice.next_step)
-    return _respond(request, msgspec.json.encode({"error": error}), "application/json", status, headers)
-
-
-def nothing() -> Response:
-    """Send an empty answer: done."""
-    return _bare(204, "application/json", [])
+    return respond(request, msgspec.json.encode({"error": error}), "application/json", status, headers)
 
 
 class _EmptyResponse(Response):
@@ -144,7 +113,8 @@ class _EmptyResponse(Response):
         return headers
 
 
-def _bare(status: int, mime_type: str, headers: list[tuple[str, str]]) -> Response:
+def empty(status: int, mime_type: str, headers: Pairs = ()) -> Response:
+    """Send an answer without a body."""
     return _EmptyResponse(status=status, mimetype=mime_type, headers=[*headers, _NOSNIFF])
 
 
@@ -165,18 +135,19 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
 
 
-def _respond(
-    request: Request, body: bytes, mime_type: str, status: int, headers: list[tuple[str, str]] | None = None
+def respond(
+    request: Request, body: bytes, mime_type: str, status: int = 200, headers: Pairs = ()
 ) -> Response:
-    headers = list(headers or [])
+    """Send bytes, long ones compressed."""
+    headers = [*headers]
     if status == 200:
         # Browsers keep an answer under its tag, and ask each time whether it is still valid.
         tag = f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
         headers += [("ETag", tag), ("Vary", "Accept-Encoding")]
         if request.if_none_match.contains_raw(tag):
-            return _bare(304, mime_type, [*headers, ("Cache-Control", "no-cache, must-revalidate")])
+            return empty(304, mime_type, [*headers, ("Cache-Control", "no-cache, must-revalidate")])
     encoding = None
-    if mime_type in _COMPRESSED and len(body) >= _MIN_COMPRESSED_BYTES:
+    if len(body) >= _MIN_COMPRESSED_BYTES:
         body, encoding = igzip.compress(body, compresslevel=2, mtime=0), "gzip"
     response: Response = http_util.Respond(
         request, body, mime_type, code=status, content_encoding=encoding, headers=headers

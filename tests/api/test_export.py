@@ -17,7 +17,7 @@ from browser.panels.exported import Exported, exported, question_of
 from recordings import Recording
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
-from tb_torchcompile_plugin.api.export.ask import CODE_ROUTES, COMPARED, LEFT_OUT, TIMELINE, VALUES
+from tb_torchcompile_plugin.api.export.ask import COMPARED, LEFT_OUT, NO_CODE, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES, SIDE_BY_SIDE
@@ -147,7 +147,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
 ) -> None:
     """The texts are those that the file with code holds: whole lines of them must not stand anywhere."""
     file = make(recording("breaks"), code=False, timeline_bytes=300_000)
-    assert not any(file.of(name) for name in CODE_ROUTES)
+    assert not any(file.of(name) for name in NO_CODE)
     lines = {
         line.strip()
         for body in breaks.of("artifact").values()

@@ -10,7 +10,7 @@ import pytest
 
 from compile_records import line, mark
 from served import ask_span, make_client, make_plugin
-from tb_torchcompile_plugin.api.answers.search import (
+from tb_torchcompile_plugin.cli.answers.screen import (
     NOTHING_COMPILED_SHOWS,
     NOTHING_IN_A_PART,
     NOTHING_TO_CHANGE,

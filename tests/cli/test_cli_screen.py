@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from recordings import Recording
-from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER, NOTHING_IN_A_PART
 from tb_torchcompile_plugin.api.report import Report, read_report
+from tb_torchcompile_plugin.cli.answers.screen import NOTHING_FASTER, NOTHING_IN_A_PART
 from tb_torchcompile_plugin.cli.command import main
 from terminal import Run, command_line, of_commands, screen_lines
 

@@ -4,7 +4,7 @@ import argparse
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from werkzeug.test import Client
 from profiles import SPAN_QUESTIONS
 from recordings import Recording
 from served import BREAKS, ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
+from tb_torchcompile_plugin.api.catalog import Runs
 from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.plugin import plugin, responses
-from tb_torchcompile_plugin.plugin.plugin import BackgroundFlag, logdirs
+from tb_torchcompile_plugin.plugin.plugin import logdirs
 
 
 @pytest.fixture
@@ -205,7 +207,7 @@ class TestStatic:
         folder = tmp_path / "static"
         (folder / "folder").mkdir(parents=True)
         (folder / "folder" / "secret.js").write_text("secret")
-        for name in ("index.js", "index.css", "icon.svg", "font.woff2", "module.wasm", "data.bin"):
+        for name in ("index.js", "index.css", "data.bin"):
             (folder / name).write_text("public")
         monkeypatch.setattr(responses, "STATIC", folder)
 
@@ -214,9 +216,6 @@ class TestStatic:
         [
             ("index.js", "text/javascript"),
             ("index.css", "text/css"),
-            ("icon.svg", "image/svg+xml"),
-            ("font.woff2", "font/woff2"),
-            ("module.wasm", "application/wasm"),
             ("data.bin", "application/octet-stream"),
         ],
     )
@@ -279,38 +278,32 @@ class TestActivity:
         (logdir / "w.1.pt.trace.json").write_text('{"traceEvents": []}')
         wait_for(plugin.is_active)
 
-    def test_asking_never_waits_for_the_walk(self) -> None:
+    def test_asking_never_waits_for_the_walk(
+        self, recording: Recording, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         walks, go_on = [], threading.Event()
+        look = Session.runs
 
-        def look() -> bool:
+        def look_slowly(session: Session) -> Runs:
             walks.append(1)
-            return go_on.wait(60)
+            go_on.wait(60)
+            return look(session)
 
-        activity = BackgroundFlag(look)
+        monkeypatch.setattr(Session, "runs", look_slowly)
+        plugin = make_plugin(recording("breaks"))
         for _ in range(50):
-            activity.refresh()
-            assert activity.active is False
-            assert len(walks) <= 1
+            assert not plugin.is_active() and len(walks) <= 1
         go_on.set()
-        wait_for(lambda: activity.active)
+        wait_for(plugin.is_active)
 
-    def test_a_walk_that_fails_leaves_the_flag_and_the_next_one_counts(self) -> None:
-        answers: Iterator[object] = iter([OSError("gone"), True])
-
-        def look() -> bool:
-            answer = next(answers)
-            if isinstance(answer, Exception):
-                raise answer
-            return bool(answer)
-
-        activity = BackgroundFlag(look)
-        activity.refresh()
-
-        def active() -> bool:
-            activity.refresh()
-            return activity.active
-
-        wait_for(active)
+    def test_a_walk_that_fails_leaves_the_flag_and_the_next_one_counts(
+        self, recording: Recording, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "runs", lambda _: 1 / 0)
+            plugin = make_plugin(recording("breaks"))
+            assert not plugin.is_active()
+        wait_for(plugin.is_active)
 
     def test_tab_and_entry_module(self) -> None:
         plugin = make_plugin()

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
+from queue import PriorityQueue
 
 import pytest
 
-from tb_torchcompile_plugin.api.indexing.beside_training import ToRead, _Waiting
+from tb_torchcompile_plugin.api.indexing.beside_training import ToRead, listen
 from tb_torchcompile_plugin.reader.cache.store import is_stored
 from tb_torchcompile_plugin.writer import background
 
@@ -107,8 +109,10 @@ def test_nothing_is_left_of_training_that_was_killed(traces: list[str], how: str
 
 
 def test_the_newest_is_read_first() -> None:
-    waiting = _Waiting()
-    waiting.listen(['["a", null, true, false]', '["b", "c", false, true]', "null"])
-    assert waiting.newest() == ToRead("b", "c", cache=False, digest=True)
-    assert waiting.newest() == ToRead("a", None, cache=True, digest=False)
-    assert waiting.newest() is None
+    waiting: PriorityQueue[tuple[float, ToRead | None]] = PriorityQueue()
+    listen(['["a", null, true, false]', '["b", "c", false, true]', "null"], waiting, threading.Event())
+    assert [waiting.get()[1] for _ in range(3)] == [
+        ToRead("b", "c", cache=False, digest=True),
+        ToRead("a", None, cache=True, digest=False),
+        None,
+    ]

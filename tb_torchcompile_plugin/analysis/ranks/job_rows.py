@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
@@ -45,11 +46,11 @@ class RankRow(msgspec.Struct, frozen=True):
     host: str | None
     communication_us: float
     transfer_us: float
-    wait_us: float
+    wait_us: Annotated[float, column_head("Waits for others")]
     unknown_us: float  # of matched calls: either waiting or transferring
     unmatched_us: float
     last: int  # at how many collectives this rank came last
-    late_us: float  # how long the others waited for it
+    late_us: Annotated[float, column_head("Others wait for it")]
     step_us: float | None
 
 

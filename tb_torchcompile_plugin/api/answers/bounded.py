@@ -140,10 +140,6 @@ _WARNINGS = 3  # in one answer; each names a file
 _LONG = 240  # bytes of a field of a row: what is longer is for `show`
 
 
-class TooFewBytes(WrongArgument):
-    """Not even the frame of an answer fits."""
-
-
 class AnswerLimits(NamedTuple):
     """What of a report is asked for."""
 
@@ -212,7 +208,9 @@ def bounded(
         elif kept:
             kept.pop()
         else:
-            raise TooFewBytes(f"{most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more")
+            raise WrongArgument(
+                f"{most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
+            )
     return answer
 
 
@@ -249,7 +247,7 @@ def brief(row: msgspec.Struct, id: str) -> dict[str, Any]:
 
 
 def selected(tables: Iterable[Table], ask: AnswerLimits) -> list[Table]:
-    """Return the tables of the sections that are asked for, in that order. Raises NoSuchSection."""
+    """Return the tables of the sections that are asked for, in that order. Raises WrongArgument."""
     if not ask.sections:
         return list(tables)
     names = chosen(ask.sections)

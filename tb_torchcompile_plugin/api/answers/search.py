@@ -1,12 +1,11 @@
 """Find rows that contain a word, and the lines of the program that a recording knows."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
@@ -19,6 +18,7 @@ from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, WrongArgument
 from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _AROUND = 60  # characters of a text, on each side of the word
@@ -115,15 +115,6 @@ def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
     return lines
 
 
-NOTHING_FASTER = "Nothing that is known would make a step much faster."
-NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
-NOTHING_COMPILED_SHOWS = (
-    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
-    "tb_torchcompile_plugin.tensorboard_trace_handler."
-)
-NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
-
-
 class FirstAnswer(NamedTuple):
     """What a report says first: how long a step is, what to change, and what is known of that run."""
 
@@ -158,17 +149,6 @@ def first_answer(report: reports.Report) -> FirstAnswer:
     return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
 
 
-def newest_run_first(report: reports.Report) -> reports.Report:
-    """Return the report with the run that was recorded last as its first, and its findings alone."""
-    if len(report.runs) < 2:
-        return report
-    rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
-    order = [row.run for row in rows]
-    runs = sorted(report.runs, key=lambda run: order.index(run.run) if run.run in order else len(order))
-    findings = [row for row in report.findings if row.run == runs[0].run]
-    return replace(report, runs=runs, all_runs=rows, findings=findings)
-
-
 def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.SpanReport | None) -> str:
     if run.job:
         return run.job.headline
@@ -177,30 +157,27 @@ def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.Spa
     return worker.compile.headlines["overview"] if worker and worker.compile else ""
 
 
+def bounded_report(report: reports.Report, ask: AnswerLimits, asking: Commands) -> Bounded:
+    """Return the tables of a report that are asked for, as far as they fit. Raises WrongArgument."""
+    warnings = map(str, reports.all_warnings(report))
+    return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
+
+
 class Logdir:
     """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
 
     def __init__(self, session: Session, progress: Advance | None = None) -> None:
         self.session = session
         self._progress = progress
-        self._lock = threading.Lock()
-        self._kept: tuple[reports.ReportFilter, tuple[File, ...], reports.Report] | None = None
+        self._report = Memo(1)
 
     def report(self, run: str = "") -> reports.Report:
-        """Return the report on this run, on all for "". Raises NoSuchRun."""
-        with self._lock:
-            listing = self.session.look()
-            only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
-            wanted, files = reports.ReportFilter("" if only else run), _files(listing, run)
-            if self._kept is None or self._kept[:2] != (wanted, files):
-                self._kept = wanted, files, reports.whole_report(self.session, self._progress, wanted)
-            return self._kept[2]
-
-    def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
-        """Return what is asked for of a run, or of all. Raises WrongArgument."""
-        report = self.report(run)
-        warnings = map(str, reports.all_warnings(report))
-        return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
+        """Return the report on this run, on all for "". Raises WrongArgument."""
+        listing = self.session.look()
+        only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
+        wanted = reports.ReportFilter("" if only else run)
+        read = partial(reports.whole_report, self.session, self._progress, wanted)
+        return self._report.get(wanted, read, _files(listing, run), keep=lambda _: True)
 
     def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""

@@ -23,10 +23,6 @@ _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more 
 _SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
 
 
-class NoSuchId(WrongArgument):
-    """An id that no row has."""
-
-
 class Address(NamedTuple):
     """The id of a row, `RUN/WORKER/SPAN/SECTION/KEY`, or of a place.
 
@@ -60,10 +56,10 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Read the id that `str` of an address wrote. Raises NoSuchId."""
+    """Read the id that `str` of an address wrote. Raises WrongArgument."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
-        raise NoSuchId(f"{text!r} is no id", next_step=_SHAPE)
+        raise WrongArgument(f"{text!r} is no id", next_step=_SHAPE)
     run, worker, span = ("" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts[:3])
     section = parts[3] if len(parts) > 3 else ""
     key = unquote(parts[4], errors="surrogatepass") if len(parts) > 4 else ""
@@ -164,10 +160,6 @@ _NO_SUM = re.compile(
 )
 
 
-class NoSuchSection(WrongArgument):
-    """A section that no report has."""
-
-
 class Section(msgspec.Struct, frozen=True):
     """A section of a report."""
 
@@ -204,7 +196,7 @@ def schema() -> Schema:
 
 
 def chosen(sections: Collection[str]) -> list[str]:
-    """Return the sections that are meant, in the order in which they are asked for. Raises NoSuchSection.
+    """Return the sections that are meant, in the order in which they are asked for. Raises WrongArgument.
 
     `gpu_utilization` means all that begin so.
     """
@@ -215,7 +207,7 @@ def chosen(sections: Collection[str]) -> list[str]:
         if not selected:
             # names and a likeness, chosen by hand: a misspelt section is found, unlike ones are not offered
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
-            raise NoSuchSection(
+            raise WrongArgument(
                 f"there is no section {section!r}",
                 next_step=f"There are {', '.join(near)}, …: tb-torchcompile schema lists all",
             )
@@ -224,9 +216,12 @@ def chosen(sections: Collection[str]) -> list[str]:
 
 
 @cache
-def time_of(kind: type[msgspec.Struct]) -> str | None:
-    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum."""
-    fields = kind.__struct_fields__
+def time_of(kind: type[msgspec.Struct], among: tuple[str, ...] = ()) -> str | None:
+    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum.
+
+    among: fields that count; () for all.
+    """
+    fields = among or kind.__struct_fields__
     usual = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
     return next(iter((*usual, *times)), None)
@@ -236,31 +231,37 @@ def time_of(kind: type[msgspec.Struct]) -> str | None:
 def _kinds() -> dict[str, dict[str, type[msgspec.Struct]]]:
     """Return by the name of a section the types of its rows, by what they are about."""
     kinds: dict[str, dict[str, type[msgspec.Struct]]] = {}
-    for name, about, kind in _walk(Report, "logdir", ""):
+    for name, about, kind in rows_in(Report, "logdir", ""):
         kinds.setdefault(name, {})[about] = kind
     del kinds["findings"]["job"]  # among those of the logdir
     return kinds
 
 
-def _walk(
+def rows_in(
     struct: type[msgspec.Struct], about: str, path: str
 ) -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
+    """Yield the section of each list of rows, what there is one such list of, and the type of the rows."""
     for field, kind in get_type_hints(struct).items():
         level = "" if path else LEVELS.get(field, "")
         for row in _structs_in(kind, of_list=True):
             if level:
-                yield from _walk(row, level, "")
+                yield from rows_in(row, level, "")
             else:
                 yield path + field, about, row
         for inner in _structs_in(kind, of_list=False):
             half = field in HALVES
-            yield from _walk(inner, field if half else about, path if half else f"{path}{field}.")
+            yield from rows_in(inner, field if half else about, path if half else f"{path}{field}.")
 
 
 def _structs_in(kind: Any, of_list: bool) -> Iterator[type[msgspec.Struct]]:
     """Yield the structs that a field may hold, or the rows of its list."""
-    for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+    for option in options_of(kind):
         if of_list and get_origin(option) in (list, tuple):
             yield from _structs_in(get_args(option)[0], of_list=False)
         elif not of_list and isinstance(option, type) and issubclass(option, msgspec.Struct):
             yield option
+
+
+def options_of(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union; a type that is none by itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -14,9 +14,11 @@ from tb_torchcompile_plugin.analysis.formatting import about, duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, Commands
-from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, tables
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, address, tables
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.profile.profile import Profile
 
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
@@ -108,15 +110,11 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
-    """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
+    """Return the row of an id. report: with the run that the id names. Raises WrongArgument, with similar ids."""
     every = list(tables(report))
     table, row = _row_of(every, id)
     place = _located(table, row, address(id))
-    kernel = None
-    if isinstance(row, Kernel):
-        profile = session.profile(*place[:3])
-        owner = row.compile_id or "", row.graph_key or ""
-        kernel = kernel_details(profile, str(row.device), row.name, *owner)
+    kernel = details_of(session.profile(*place[:3]), row) if isinstance(row, Kernel) else None
     return Shown(
         id=id,
         section=table.section,
@@ -128,6 +126,11 @@ def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
         tab=fragment(place, row),
         next=[asking.show(related) for related in _related(every, place, row)],
     )
+
+
+def details_of(profile: Profile, row: Kernel) -> KernelDetails:
+    """Return the launches, configurations and source of a kernel."""
+    return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
 def nearest(ids: Sequence[str], id: str) -> list[str]:
@@ -144,7 +147,7 @@ def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
         if table.section == section and id in table.ids:
             return table, table.rows[table.ids.index(id)]
     near = nearest([known_id for table in tables for known_id in table.ids], id)
-    raise NoSuchId(
+    raise WrongArgument(
         f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
     )
 

@@ -43,8 +43,8 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     CompilationDetails: {"traceback": _nothing},
     Guard: {"user_line": _nothing},
 }
-# Routes whose answers are nothing else.
-CODE_ROUTES = frozenset({"artifact", "code_kernels"})
+# Routes whose answers are nothing else, and why they have none then.
+NO_CODE = dict.fromkeys(("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)")
 
 
 def without_code(answer: Any) -> Any:
@@ -113,13 +113,6 @@ class RouteReader:
         self.pack.add(key_of(name, texts), body_of(answer))
         return answer
 
-    def keep_all(self, name: str, every: Iterator[Texts]) -> Iterator[bytes]:
-        """Keep many answers of one route, each once; yield the blocks that get ready meanwhile."""
-        for texts in every:
-            if key_of(name, texts) not in self.pack:
-                self.keep(name, texts)
-                yield from self.pack.take()
-
 
 def body_of(answer: Answer) -> Body:
     """Return an answer as the server sends it."""
@@ -150,6 +143,17 @@ LEFT_OUT: Mapping[str, str] = {
     "timeline_trim": "The trace is left out of this file",
     "trace_file": "The trace is left out of this file",
 }
+# Why a question that differs from those that are kept has no answer.
+INCOMPLETE: Mapping[str, str] = {
+    "timeline": "The timeline of this span is left out of this file",
+    "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
+    "timeline_slice": "The details of this slice are left out of this file",
+    "what_if": "This combination of fixes is left out of this file",
+    "rank_what_if": "This combination of fixes is left out of this file",
+    "side_by_side": "This stretch of the step is left out of this file",
+    "memory": "This stretch of time is left out of this file",
+    "compare": "This comparison is left out of this file",
+}
 # These are asked about what `--compare` names, and the timeline's as far as its budget goes.
 COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})
@@ -166,14 +170,14 @@ def _of(name: str, reader: RouteReader, ids: Texts) -> Any:
 def _compilations(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     compiled, overview = _of("compile", reader, ids), _of("compilations", reader, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
-    for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows):
+    for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows if row.compile_id):
         yield {**ids, "epoch": str(epoch), "compile_id": compile_id}
 
 
 def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Texts]:
     worker = {name: ids[name] for name in ("run", "worker")}
     for of in _compilations(reader, worker):
-        details = _of("compilation", reader, of) if of["compile_id"] else None
+        details = _of("compilation", reader, of)
         for artifact in details.artifacts if details else ():
             if only in ("", artifact.name):
                 yield {**ids, "id": str(artifact.id)}
@@ -225,8 +229,8 @@ def _fixes_of_ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
 
 # By route, in addition to the question without any.
 VALUES: Mapping[str, Values] = {
-    "compilation": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
-    "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
+    "compilation": _compilations,
+    "guards": _compilations,
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
     "kernel": _kernels,

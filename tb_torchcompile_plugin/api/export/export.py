@@ -10,24 +10,11 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.api import catalog, routes
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
-from tb_torchcompile_plugin.api.catalog import Ids, RunRef, Runs, newest_span, only_run, plugin_version
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
-from tb_torchcompile_plugin.api.routes import (
-    JOB,
-    LAST,
-    RANK,
-    ROUTES,
-    RUN,
-    SIDE_BY_SIDE,
-    SPAN,
-    SPAN_OR_WORKER,
-    STARTS,
-    WORKER,
-    Route,
-)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError, WrongArgument
 
@@ -53,31 +40,9 @@ class FileContents(msgspec.Struct, frozen=True):
     instead: str  # what to do about it
 
 
-def parameters() -> dict[str, list[str]]:
-    """Return by route the names of the parameters that distinguish its questions."""
-    return {name: ask.names_of(route) for name, route in ROUTES.items()}
-
-
-def reasons(code: bool) -> dict[str, str]:
-    """Return by route why an answer is left out, as a sentence without its end."""
-    why = {
-        **ask.LEFT_OUT,
-        "timeline": "The timeline of this span is left out of this file",
-        "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
-        "timeline_slice": "The details of this slice are left out of this file",
-        "what_if": "This combination of fixes is left out of this file",
-        "rank_what_if": "This combination of fixes is left out of this file",
-        "side_by_side": "This stretch of the step is left out of this file",
-        "memory": "This stretch of time is left out of this file",
-        "compare": "This comparison is left out of this file",
-    }
-    if not code:
-        why |= dict.fromkeys(ask.CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
-    return why
-
-
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
+_OF_JOB = (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
@@ -157,30 +122,29 @@ class Export:
 
     def _first(self) -> Iterator[bytes]:
         """Yield all about the span that was picked; what is shown first lies together."""
-        run, worker, span = self.ids
-        yield from self._worker_once(run, worker)
-        yield from self._span_once(run, worker, span)
-        self.pack.close()
-        yield from self._details(WORKER, {"run": run, "worker": worker})
-        yield from self._details(SPAN_OR_WORKER, _span_texts(run, worker, span))
-        before = self.pack.bytes
-        self.holds.append(Held("Panels", f"{plural(len(self.pack.locations), 'answer')}, {size(before)}"))
+        run, _, span = self.ids
+        yield from self._panels(*self.ids)
+        answers = plural(len(self.pack.locations), "answer")
+        self.holds.append(Held("Panels", f"{answers}, {size(self.pack.bytes)}"))
         if span:
-            yield from self._details(SPAN, _span_texts(run, worker, span))
             yield from self._job(run, span)
             yield from self._timeline()
 
-    def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
-        yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
-        yield from self._once({"run": run}, RUN)
-
-    def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:
-        subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
-        yield from self._once(_span_texts(run, worker, span), *subjects)
+    def _panels(self, run: str, worker: str, span: str) -> Iterator[bytes]:
+        """Yield what is shown of a span and its worker, then what rows of that lead to. span: "" for none."""
+        of_worker, of_span = {"run": run, "worker": worker}, _span_texts(run, worker, span)
+        subjects = (routes.SPAN, routes.LAST, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
+        yield from self._once(of_worker, routes.WORKER, routes.STARTS)
+        yield from self._once({"run": run}, routes.RUN)
+        yield from self._once(of_span, *subjects)
+        self.pack.close()
+        yield from self._details(routes.WORKER, of_worker)
+        for subject in subjects:
+            yield from self._details(subject, of_span)
 
     def _once(self, ids: ask.Texts, *subjects: object) -> Iterator[bytes]:
         """Yield the answers to the questions that need nothing but these ids."""
-        for route in ROUTES.values():
+        for route in routes.ROUTES.values():
             is_plain = route.name not in ask.TIMELINE and all(
                 parameter.optional for parameter in route.parameters
             )
@@ -191,11 +155,14 @@ class Export:
     def _details(self, subject: object, ids: ask.Texts) -> Iterator[bytes]:
         """Yield the answers that rows lead to."""
         for name, values in ask.VALUES.items():
-            if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
-                yield from self.reader.keep_all(name, values(self.reader, ids))
+            if routes.ROUTES[name].subject is subject and self._wanted(routes.ROUTES[name]):
+                for texts in values(self.reader, ids):
+                    if ask.key_of(name, texts) not in self.pack.locations:
+                        self.reader.keep(name, texts)
+                        yield from self.pack.take()
 
-    def _wanted(self, route: Route[Any]) -> bool:
-        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.CODE_ROUTES)
+    def _wanted(self, route: routes.Route[Any]) -> bool:
+        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.NO_CODE)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
         """Yield the ranks together. Asked of another rank of the job, it is the same question."""
@@ -205,8 +172,8 @@ class Export:
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        yield from self._once(ids, SIDE_BY_SIDE)
-        for subject in (JOB, RANK, SIDE_BY_SIDE):
+        yield from self._once(ids, routes.SIDE_BY_SIDE)
+        for subject in _OF_JOB:
             yield from self._details(subject, ids)
         self.pack.close()
         yield from self.pack.take()
@@ -219,12 +186,17 @@ class Export:
 
     def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
+        jobs = {
+            route.name
+            for route in routes.ROUTES.values()
+            if route.subject in (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
+        }
         for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
                 for span in spans:
-                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}", key)
+                    other = f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}"
+                    self.pack.locations.setdefault(other, self.pack.locations[key])
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
@@ -254,7 +226,9 @@ class Export:
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [
-            other for other in _every([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
+            other
+            for other in catalog.ids_of([self.run])
+            if other != self.ids and bool(other[2]) == bool(self.ids[2])
         ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
@@ -275,19 +249,14 @@ class Export:
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
         budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
-        for run, worker, span in _every(self.runs.runs):
-            if (run, worker, span) == self.ids:
+        for ids in catalog.ids_of(self.runs.runs):
+            if ids == self.ids:
                 continue
             if self.pack.bytes > budget:
                 missing += 1
                 continue
             kept += 1
-            yield from self._worker_once(run, worker)
-            yield from self._span_once(run, worker, span)
-            for subject in (WORKER, SPAN_OR_WORKER, SPAN):
-                ids = {"run": run, "worker": worker} if subject is WORKER else _span_texts(run, worker, span)
-                if span or subject is not SPAN:
-                    yield from self._details(subject, ids)
+            yield from self._panels(*ids)
         if kept:
             self.holds.append(Held("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
@@ -304,31 +273,31 @@ class Export:
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
-            version=plugin_version() or "unknown",
+            version=catalog.plugin_version() or "unknown",
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
-            parameters=parameters(),
-            reasons=reasons(self.chosen.code),
+            parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
+            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
 
 
-def pick(runs: Runs, chosen: Chosen) -> Ids:
+def pick(runs: catalog.Runs, chosen: Chosen) -> catalog.Ids:
     """Return the run, worker and span that a file is about. Raises UserError, and WrongArgument for other names."""
-    kept = only_run(runs, chosen.run)
+    kept = catalog.only_run(runs, chosen.run)
     fitting = [_fitting(run, chosen) for run in kept.runs]
     workers = [worker for run in fitting for worker in run.workers]
     if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
-        names = [" ".join(ids) for ids in _every(kept.runs) if ids[2]]
+        names = [" ".join(ids) for ids in catalog.ids_of(kept.runs) if ids[2]]
         raise WrongArgument(
             f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
             next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
         )
-    return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
+    return catalog.newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
 
 
-def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
+def _fitting(run: catalog.RunRef, chosen: Chosen) -> catalog.RunRef:
     workers = []
     for worker in run.workers:
         if chosen.worker in ("", worker.worker):
@@ -339,12 +308,3 @@ def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
 
 def _span_texts(run: str, worker: str, span: str) -> ask.Texts:
     return {"run": run, "worker": worker, "span": span}
-
-
-def _every(runs: list[RunRef]) -> Iterator[Ids]:
-    for run in runs:
-        for worker in run.workers:
-            for span in worker.spans:
-                yield run.run, worker.worker, span.span
-            if worker.has_compile and not worker.spans:
-                yield run.run, worker.worker, ""

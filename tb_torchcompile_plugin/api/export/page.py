@@ -8,17 +8,20 @@ import base64
 import hashlib
 import html
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
+_CHUNK = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
+Key = TypeVar("Key")
 
 
 class Body(NamedTuple):
@@ -39,14 +42,6 @@ class Location(msgspec.Struct, frozen=True, array_like=True):
     status: int
 
 
-class Chunk(NamedTuple):
-    """Bodies that are compressed together; numbered when the chunk is added to the file."""
-
-    block: bytes
-    starts: dict[str, int]  # by key, where in it a body begins
-    bodies: dict[str, Body]
-
-
 class Pack:
     """The answers of a file by their questions, each body once, packed into chunks.
 
@@ -57,50 +52,44 @@ class Pack:
     def __init__(self) -> None:
         self.locations: dict[str, Location] = {}
         self.bytes = 0  # of all blocks so far
-        self._known: dict[bytes, Location] = {}
-        self._open: dict[str, Body] = {}
-        self._open_bytes = self._chunks = 0
+        self.open_bytes = 0  # of the chunk that bodies are added to
+        self._open: list[bytes] = []
+        self._by_body: dict[bytes, Location] = {}
+        self._chunks = 0
         self._ready: list[bytes] = []
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.locations or key in self._open
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
-        if (location := self._known.get(_digest(body))) is not None:
-            self.locations[key] = location
-            return
-        self._open[key] = body
-        self._open_bytes += len(body.data)
-        if self._open_bytes >= _CHUNK_BYTES:
-            self.close()
+        digest = _digest(body)
+        if digest not in self._by_body:
+            length = len(body.data)
+            self._by_body[digest] = Location(self._chunks, self.open_bytes, length, body.type, body.status)
+            self._open.append(body.data)
+            self.open_bytes += length
+        self.locations[key] = self._by_body[digest]
 
-    def alias(self, key: str, of: str) -> None:
-        """Give the same answer to another question."""
-        if of in self._open:
-            self.close()
-        if of in self.locations:
-            self.locations.setdefault(key, self.locations[of])
+    def close(self, most_bytes: int = sys.maxsize) -> bool:
+        """Write what is open as a chunk, so that what is added next is not decompressed with it.
 
-    def close(self) -> None:
-        """Write what is open as a chunk, so that what comes next is not decompressed with it."""
-        if self._open:
-            self.append(chunk_of(self._open))
-        self._open, self._open_bytes = {}, 0
-
-    def append(self, chunk: Chunk) -> None:
-        """Add a chunk that was built apart, because of its size."""
-        for key, start in chunk.starts.items():
-            body = chunk.bodies[key]
-            location = Location(self._chunks, start, len(body.data), body.type, body.status)
-            self.locations[key] = self._known[_digest(body)] = location
-        block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
-        self._ready.append(block % (self._chunks, chunk.block))
-        self.bytes += len(self._ready[-1])
+        Returns False, and forgets what is open, where the chunk takes more than `most_bytes` of the file.
+        """
+        if not self._open:
+            return True
+        block = _CHUNK % (self._chunks, packed(self._open))
+        self._open, self.open_bytes = [], 0
+        if len(block) > most_bytes:
+            self.locations = _not_in(self._chunks, self.locations)
+            self._by_body = _not_in(self._chunks, self._by_body)
+            return False
+        self._ready.append(block)
+        self.bytes += len(block)
         self._chunks += 1
+        return True
 
     def take(self) -> Iterator[bytes]:
-        """Yield the blocks that got ready since the last call."""
+        """Yield the blocks that got ready since the last call, the open one if it is large enough."""
+        if self.open_bytes >= _CHUNK_BYTES:
+            self.close()
         ready, self._ready = self._ready, []
         yield from ready
 
@@ -109,17 +98,8 @@ class Pack:
         return msgspec.json.encode(self.locations)
 
 
-def chunk_of(bodies: dict[str, Body]) -> Chunk:
-    """Put bodies next to each other; equal ones lie at one place."""
-    starts, seen, parts, at = dict[str, int](), dict[bytes, int](), list[bytes](), 0
-    for key, body in bodies.items():
-        digest = _digest(body)
-        if digest not in seen:
-            seen[digest] = at
-            parts.append(body.data)
-            at += len(body.data)
-        starts[key] = seen[digest]
-    return Chunk(packed(parts), starts, dict(bodies))
+def _not_in(chunk: int, locations: dict[Key, Location]) -> dict[Key, Location]:
+    return {key: location for key, location in locations.items() if location.chunk != chunk}
 
 
 def packed(parts: Iterable[bytes]) -> bytes:

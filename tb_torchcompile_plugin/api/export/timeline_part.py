@@ -1,7 +1,8 @@
 """The timeline of one span as far as its budget goes: an overview of all of it, and steps at full detail."""
 
+import sys
 from collections.abc import Generator, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
 from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
-from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
+from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.errors import WrongArgument
 
 BUCKETS = 1024  # of a tile; the tab asks for the same tiles
@@ -40,13 +41,6 @@ class TileName(NamedTuple):
         return TileName(self.level - 1, 2 * self.number), TileName(self.level - 1, 2 * self.number + 1)
 
 
-class Tile(NamedTuple):
-    """What the server answers to a request for a tile."""
-
-    name: TileName
-    data: bytes
-
-
 class Tiles:
     """The tiles of one timeline, each computed once.
 
@@ -59,28 +53,24 @@ class Tiles:
         # by tile, whether every slice of it is by itself, at its own time
         self._whole: dict[TileName, bool] = {}
         first, last = timeline.extent
-        self.root = root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
-        self.lowest = max(0, root - _OVERVIEW + 1)  # level of which all tiles are there
+        self._root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
+        self.lowest = max(0, self._root - _OVERVIEW + 1)  # level of which all tiles are there
 
-    def overview(self) -> Iterator[Tile]:
-        """Yield the coarsest levels of all of the time."""
-        yield from self._below(self.root, *self._timeline.extent, lowest=self.lowest)
+    def missing(self, start: int, end: int, lowest: int = 0) -> Iterator[tuple[TileName, bytes]]:
+        """Yield the tiles of a stretch that were not yielded before, each with what the server answers.
 
-    def detail(self, start: int, end: int) -> Iterator[Tile]:
-        """Yield what is missing of a stretch, level by level, until every slice in it is by itself."""
-        yield from self._below(self.root, start, end, lowest=0)
-
-    def _below(self, level: int, start: int, end: int, lowest: int) -> Iterator[Tile]:
-        length = BUCKETS << level
+        Level by level, until every slice in it is by itself, or down to the level `lowest`.
+        """
+        length = BUCKETS << self._root
         first, last = self._timeline.extent
-        names = [TileName(level, number) for number in range(start // length, end // length + 1)]
+        names = [TileName(self._root, number) for number in range(start // length, end // length + 1)]
         while names:
             for name in names:
                 if name not in self._whole:
                     timeline = self._timeline
                     window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
                     self._whole[name] = bool((window.rectangles.runs.size == 1).all())
-                    yield Tile(name, encoded(window, name.start, name.end, BUCKETS))
+                    yield name, encoded(window, name.start, name.end, BUCKETS)
             halves = [
                 half
                 for name in names
@@ -101,7 +91,6 @@ _HITS = 50  # of each; they are counted all the same
 _SHOWN = 3  # of each whose details are there
 _SHARE = 5  # of the budget: searches take at most a fifth, and so do details of slices
 _FIRST = -(10**15)  # ns: before everything
-_AROUND = 100  # bytes that a block has around its chunk
 
 
 class Detailed(NamedTuple):
@@ -117,79 +106,72 @@ class TimelinePart:
 
     def __init__(self, reader: RouteReader, ids: Texts, timeline: Timeline, budget: int) -> None:
         self._reader, self._ids, self._timeline = reader, ids, timeline
-        self._left = budget
+        reader.pack.close()
+        self._end = reader.pack.bytes + budget  # bytes of the file that are not passed
         self._tiles = Tiles(timeline)
+        self._has_overview = False
         self.detailed: list[Detailed] = []
         self.cut: Detailed | None = None
         self._hits: list[tuple[int, int]] = []  # where links lead to
         self._finest = 0  # level that is complete where a stretch is cut
-        self.slices = self.searched = self._tiles_kept = 0
+        self.slices = self.searched = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
         """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
-        yield from self._some(map(self._tile, self._tiles.overview()))
-        if not self._tiles_kept:
+        tiles = starmap(self._tile, self._tiles.missing(*self._timeline.extent, self._tiles.lowest))
+        self._has_overview = (yield from self._some(tiles)) > 0
+        if not self._has_overview:
             return
-        share = self._left // _SHARE
+        share = (self._end - self._reader.pack.bytes) // _SHARE
         yield from self._some(self._searches(islice(dict.fromkeys(names), _SEARCHED)), share)
         yield from self._some(self._details(stretches), share)
         for stretch in stretches:
-            if not (yield from self._stretch(stretch)):
+            yield from self._stretch(stretch)
+            if self.cut:
                 break
         yield from self._describe(stretches)
 
-    def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
-        """Yield a stretch as a whole, otherwise its levels that fit. Returns whether it is whole."""
+    def _stretch(self, stretch: Detailed) -> Iterator[bytes]:
+        """Yield a stretch as a whole, otherwise its levels that fit."""
         levels: list[int] = []
 
         def entries() -> Iterator[Entry]:
-            for tile in self._tiles.detail(stretch.start, stretch.end):
-                levels.append(tile.name.level)
-                yield self._tile(tile)
+            for name, data in self._tiles.missing(stretch.start, stretch.end):
+                levels.append(name.level)
+                yield self._tile(name, data)
 
-        chunks, whole = self._fitting(entries(), self._left)
-        if whole:
-            others = (
-                detailed
-                for detailed in self.detailed
-                if detailed.start < stretch.start or detailed.end > stretch.end
-            )
-            self.detailed = [*others, stretch]
-        else:
-            self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
-        yield from self._append(chunks)
-        return whole
+        kept = yield from self._some(entries())
+        if kept < len(levels):
+            self.cut, self._finest = stretch, levels[kept] + 1
+            return
+        others = [
+            detailed
+            for detailed in self.detailed
+            if detailed.start < stretch.start or detailed.end > stretch.end
+        ]
+        self.detailed = [*others, stretch]
 
-    def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
-        """Yield as many entries as fit."""
-        chunks, _ = self._fitting(entries, self._left if most is None else most)
-        yield from self._append(chunks)
-
-    def _fitting(self, entries: Iterator[Entry], most: int) -> tuple[list[Chunk], bool]:
-        """Return chunks of at most so many bytes, and whether they are all."""
-        chunks = list[Chunk]()
-        for bodies in _together(entries):
-            chunk = chunk_of(bodies)
-            most -= len(chunk.block) + _AROUND
-            if most < 0:
-                return chunks, False
-            chunks.append(chunk)
-        return chunks, True
-
-    def _append(self, chunks: list[Chunk]) -> Iterator[bytes]:
+    def _some(self, entries: Iterable[Entry], most_bytes: int = sys.maxsize) -> Generator[bytes, None, int]:
+        """Yield as many entries as fit, in chunks of their own. Returns how many those are."""
         pack = self._reader.pack
-        pack.close()
+        end = min(self._end, pack.bytes + most_bytes)
+        kept = added = 0
+        for key, body in entries:
+            pack.add(key, body)
+            added += 1
+            if pack.open_bytes >= _TOGETHER:
+                if not pack.close(end - pack.bytes):
+                    return kept
+                kept = added
+                yield from pack.take()
+        if pack.close(end - pack.bytes):
+            kept = added
         yield from pack.take()
-        for chunk in chunks:
-            pack.append(chunk)
-            self._tiles_kept += sum(key.startswith("timeline_window") for key in chunk.bodies)
-            for block in pack.take():
-                self._left -= len(block)
-                yield block
+        return kept
 
-    def _tile(self, tile: Tile) -> Entry:
-        texts = {"from": str(tile.name.start), "to": str(tile.name.end), "width": str(BUCKETS)}
-        return key_of("timeline_window", {**self._ids, **texts}), body_of(tile.data)
+    def _tile(self, name: TileName, data: bytes) -> Entry:
+        texts = {"from": str(name.start), "to": str(name.end), "width": str(BUCKETS)}
+        return key_of("timeline_window", {**self._ids, **texts}), body_of(data)
 
     def _searches(self, names: Iterable[str]) -> Iterator[Entry]:
         for name in names:
@@ -204,7 +186,7 @@ class TimelinePart:
 
         A link need not name the lane of a slice of the trace.
         """
-        longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
+        longest = chain.from_iterable(map(self._longest, stretches))
         for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
             answer = timeline_slice(self._timeline, lane, row)
             body = body_of(answer if self._reader.code else without_code(answer))
@@ -232,7 +214,7 @@ class TimelinePart:
         shown = next((stretch for stretch in stretches if stretch in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
         description = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
-        yield from self._some(iter([(key_of("timeline", self._ids), body_of(description))]))
+        yield from self._some([(key_of("timeline", self._ids), body_of(description))])
 
     def _has_all(self) -> bool:
         first, last = self._timeline.extent
@@ -241,7 +223,7 @@ class TimelinePart:
     def sentence(self) -> str:
         """Return what is there, for the timeline itself and for the list of what the file holds."""
         first, last = self._timeline.extent
-        if not self._tiles_kept:
+        if not self._has_overview:
             return "The timeline does not fit into its budget"
         if self._has_all():
             return "This file holds every slice of it"
@@ -262,19 +244,6 @@ class TimelinePart:
 
 def _bucket(level: int) -> str:
     return duration((1 << level) / 1000)
-
-
-def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
-    """Yield the entries that are compressed together."""
-    bodies, length = dict[str, Body](), 0
-    for key, body in entries:
-        bodies[key] = body
-        length += len(body.data)
-        if length >= _TOGETHER:
-            yield bodies
-            bodies, length = {}, 0
-    if bodies:
-        yield bodies
 
 
 def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:

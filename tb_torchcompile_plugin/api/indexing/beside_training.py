@@ -7,11 +7,13 @@ time, the newest first. When whoever started it is gone before that `null`, it e
 """
 
 import json
+import math
 import os
 import sys
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple
+from queue import PriorityQueue
+from typing import NamedTuple, TypeAlias
 
 from tb_torchcompile_plugin.api.indexing.pool import Order, end_with, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
@@ -27,38 +29,28 @@ class ToRead(NamedTuple):
     digest: bool  # whether a digest is written
 
 
-class _Waiting:
-    """The traces that are still to be read; another thread adds to them."""
+# The newest trace first, and None behind all others.
+_Waiting: TypeAlias = "PriorityQueue[tuple[float, ToRead | None]]"
 
-    def __init__(self) -> None:
-        self._traces: list[ToRead] = []
-        self._changed = threading.Condition()
-        self.complete = False
 
-    def listen(self, lines: Iterable[str]) -> None:
-        """Add what stdin names. Ends the process where stdin ends before the final `null`."""
-        for line in lines:
-            trace = json.loads(line)
-            with self._changed:
-                self.complete = trace is None
-                self._traces += [ToRead(*trace)] if trace else []
-                self._changed.notify()
-        if not self.complete:
-            os._exit(1)
-
-    def newest(self) -> ToRead | None:
-        """Wait for a trace; None when there are no more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._traces or self.complete)
-            return self._traces.pop() if self._traces else None
+def listen(lines: Iterable[str], waiting: _Waiting, complete: threading.Event) -> None:
+    """Add what stdin names. Ends the process where stdin ends before the final `null`."""
+    for number, line in enumerate(lines):
+        trace = json.loads(line)
+        if trace is None:
+            complete.set()
+        waiting.put((-number, ToRead(*trace)) if trace else (math.inf, None))
+    if not complete.is_set():
+        os._exit(1)
 
 
 def main(parent: int) -> None:
     """Read traces until there are no more. What cannot be read is passed over."""
-    waiting = _Waiting()
-    threading.Thread(target=waiting.listen, args=(sys.stdin,), daemon=True).start()
-    end_with(parent, over=lambda: waiting.complete)
-    while (trace := waiting.newest()) is not None:
+    waiting: _Waiting = PriorityQueue()
+    complete = threading.Event()
+    threading.Thread(target=listen, args=(sys.stdin, waiting, complete), daemon=True).start()
+    end_with(parent, over=complete.is_set)
+    while (trace := waiting.get()[1]) is not None:
         try:
             _read(trace)
         except Exception as error:  # whatever it is, it costs this trace alone

@@ -1,28 +1,16 @@
 """Which digests a logdir lacks, and how they come to be: `tb-torchcompile index`."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
-from tb_torchcompile_plugin.api.report import check
+from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
-
-Done = Callable[[Order, Attempted], None]
-
-
-@dataclass
-class Indexed:
-    """What became of a logdir."""
-
-    written: int = 0
-    there_already: int = 0
-    # what could not be looked at, then what could not be read
-    warnings: list[Notice] = field(default_factory=list)
 
 
 def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
@@ -72,25 +60,24 @@ def _absolute(path: str) -> str:
     return plain if is_remote(plain) else os.path.abspath(plain)
 
 
-def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> Indexed:
-    """Carry out orders in so many processes, or on a cluster of Dask, and call `done` after each.
+def index(
+    orders: Sequence[Order], workers: int, scheduler: str
+) -> Generator[tuple[Order, Attempted], None, None]:
+    """Carry out orders in so many processes, or on a cluster of Dask; yield each with its outcome as it is done.
 
     Raises UserError where the disk is full, as nothing else would fit either, and where there is no scheduler; what was
     written stays.
     """
-    result = Indexed()
+    written = 0
     answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)
     with closing(answers):
         for order, outcome in answers:
             if outcome.kind == "no room" and outcome.notice:
                 raise UserError(
-                    f"{outcome.notice.problem}, after {result.written} digests",
+                    f"{outcome.notice.problem}, after {written} digests",
                     file=outcome.notice.file,
                     next_step="Make room, or name another folder with --out DIR, then run this again: "
                     "it goes on where it stopped",
                 )
-            result.written += outcome.kind == "written"
-            result.there_already += outcome.kind == "there already"
-            result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
-            done(order, outcome)
-    return result
+            written += outcome.kind == "written"
+            yield order, outcome

@@ -9,15 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    as_completed,
-    wait,
-)
+from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -149,13 +141,13 @@ def _until_broken(
     waiting: deque[Order], workers: int
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
     """Return what was lost, [] at the end. No more is handed out than is being read, so that nothing else is lost."""
-    running: dict[Future[Attempted], Order] = {}
+    running: dict[futures.Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
             while waiting and len(running) < workers:
                 running[_hand_out(pool, waiting[0])] = waiting[0]
                 waiting.popleft()
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                 outcome = future.result()
                 yield running.pop(future), outcome
     lost = [order for future, order in running.items() if future.exception()]
@@ -175,7 +167,7 @@ def _alone(order: Order) -> Attempted:
             )
 
 
-def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
+def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future[Attempted]:
     """Submit an order.
 
     Processes, which the first one starts, inherit that Ctrl-C is blocked: it is for the parent alone. They would print
@@ -188,11 +180,11 @@ def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
+def _pool(workers: int) -> futures.ProcessPoolExecutor:
     """Start fresh processes: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each of them for the others.
-    return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
+    return futures.ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
 
 
 _log = logging.getLogger(__name__)
@@ -210,7 +202,7 @@ def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, 
     with _executor(address) as executor:
         running = {executor.submit(attempt, order): order for order in orders}
         lost: list[Order] = []
-        for future in as_completed(running):
+        for future in futures.as_completed(running):
             error = None if future.cancelled() else future.exception()
             if type(error).__name__ == _KILLED:
                 lost.append(running[future])
@@ -220,10 +212,10 @@ def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, 
             yield order, _outcome(executor.submit(attempt, order), order, address)
 
 
-def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted:
+def _outcome(future: futures.Future[Attempted], order: Order, address: str) -> Attempted:
     try:
         return future.result()
-    except CancelledError as error:
+    except futures.CancelledError as error:
         raise UserError(
             f"the scheduler at {address} went away",
             next_step="What was written stays. Start it, then run this again: it goes on where it stopped",
@@ -237,7 +229,7 @@ def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted
 
 
 @contextmanager
-def _executor(address: str) -> Iterator[Executor]:
+def _executor(address: str) -> Iterator[futures.Executor]:
     try:
         from distributed import Client
     except ImportError as error:

@@ -6,23 +6,14 @@ import sys
 from importlib.resources import files
 
 from tb_torchcompile_plugin.api import report as reports
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, bounded, selected
-from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, selected
+from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
-from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.api.session import open_logdir
+from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.kernel import print_kernel
-from tb_torchcompile_plugin.cli.text_table import (
-    print_command,
-    print_json,
-    print_lines,
-    print_row,
-    print_whole,
-    stdout_console,
-    write_text,
-)
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
@@ -100,21 +91,18 @@ def show_report(arguments: argparse.Namespace) -> None:
         if arguments.json:
             sys.stdout.write(encoded(report).decode() + "\n")
         raise failure
+    _check_rank(report, arguments.rank)
     if arguments.json and ask.bounds:
-        commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
-        warnings = map(str, reports.all_warnings(report))
-        print_json(bounded(tables(report), ask, first_answer(report).headline, commands, warnings))
+        commands = Commands(arguments.logdir, arguments.only_run, ask.top, ask.most_bytes)
+        text_table.print_json(bounded_report(report, ask, commands))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
     elif ask.bounds:
-        text.print_tables(stdout_console(), selected(tables(report), ask), ask.top)
-    _check_rank(report, arguments.rank)
-    if arguments.json or ask.bounds:
-        return
-    if arguments.full or arguments.all or arguments.rank is not None:
+        text.print_tables(text_table.stdout_console(), selected(tables(report), ask), ask.top)
+    elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
-        print_screen(stdout_console(), report, arguments.logdir)
+        print_screen(text_table.stdout_console(), report, arguments.logdir)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
@@ -123,7 +111,7 @@ def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
     for notice in warnings if warnings != [reason] else []:
         print(visible(f"warning: {notice}"), file=sys.stderr)
     if isinstance(reason, Notice):
-        return UserError(reason.problem, file=reason.file, next_step=reason.next_step)
+        return UserError.of(reason)
     return UserError(reason) if reason else None
 
 
@@ -147,37 +135,37 @@ def default_logdir() -> str:
 def show_id(arguments: argparse.Namespace) -> None:
     """Print the row. Raises WrongArgument if there is none of this id."""
     logdir = arguments.logdir or default_logdir()
-    reports.check(logdir)
+    session = open_logdir(logdir)
     with text.progress_bar() as advance:
-        row = Logdir(Session([("", logdir)], ahead=False), advance).show(arguments.id, Commands(logdir))
-    (print_json if arguments.json else _print_shown)(row)
+        row = Logdir(session, advance).show(arguments.id, Commands(logdir))
+    (text_table.print_json if arguments.json else _print_shown)(row)
 
 
 def _print_shown(shown: Shown) -> None:
-    console = stdout_console()
-    print_whole(console, shown.id)
-    print_row(console, shown.row)
+    console = text_table.stdout_console()
+    text_table.print_whole(console, shown.id)
+    text_table.print_row(console, shown.row)
     if shown.kernel:
         print_kernel(console, shown.kernel)
     if how := shown.verify:
-        print_lines(console, "How to verify it:", indent="  ")
-        print_lines(console, how.record, indent="    ")
-        print_command(console, how.compare, indent="    ")
+        text_table.print_lines(console, "How to verify it:", indent="  ")
+        text_table.print_lines(console, how.record, indent="    ")
+        text_table.print_command(console, how.compare, indent="    ")
         if how.expect:
-            print_lines(console, f"Expect: {how.expect}", indent="    ")
+            text_table.print_lines(console, f"Expect: {how.expect}", indent="    ")
         if how.what_if:
-            print_command(console, how.what_if, indent="    ")
-    print_whole(console, f"  In the tab: {shown.tab}")
+            text_table.print_command(console, how.what_if, indent="    ")
+    text_table.print_whole(console, f"  In the tab: {shown.tab}")
     for command in shown.next:
-        print_lines(console, "See also:", indent="  ")
-        print_command(console, command, indent="    ")
+        text_table.print_lines(console, "See also:", indent="  ")
+        text_table.print_command(console, command, indent="    ")
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:
     """Print all sections of a report; with `--json` the JSON schema of each one's rows."""
     report = schema()
     if arguments.json:
-        print_json(report)
+        text_table.print_json(report)
         return
     for name, section in report.sections.items():
         time = f", share of {section.time}" if section.time else ""
@@ -197,5 +185,5 @@ def _show_skill(arguments: argparse.Namespace) -> None:
     file = os.path.join(arguments.install, _SKILL, "SKILL.md")
     with explain_write_errors(file):
         os.makedirs(os.path.dirname(file), exist_ok=True)
-    write_text(file, skill())
+    text_table.write_text(file, skill())
     print(f"wrote {file}", file=sys.stderr)

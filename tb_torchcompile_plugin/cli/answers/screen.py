@@ -5,57 +5,38 @@ do. Where nothing would make a step faster they say so, and what is worth knowin
 """
 
 from collections.abc import Sequence
-from typing import Annotated
 
-import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.api.answers.bounded import Commands
-from tb_torchcompile_plugin.api.answers.search import (
-    NOTHING_COMPILED_SHOWS,
-    NOTHING_FASTER,
-    NOTHING_IN_A_PART,
-    NOTHING_TO_CHANGE,
-    FirstAnswer,
-    first_answer,
-    newest_run_first,
-)
+from tb_torchcompile_plugin.api.answers.search import FirstAnswer, first_answer
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
-from tb_torchcompile_plugin.cli.text import RunLine
-from tb_torchcompile_plugin.cli.text_table import (
-    lines_of,
-    print_command,
-    print_lines,
-    print_table,
-    print_title,
-    print_whole,
-)
+from tb_torchcompile_plugin.cli import text_table
+from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
+NOTHING_FASTER = "Nothing that is known would make a step much faster."
+NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_COMPILED_SHOWS = (
+    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
+    "tb_torchcompile_plugin.tensorboard_trace_handler."
+)
+NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
+_RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
 _FINDINGS, _PARTS, _RANKS, _RUNS = 5, 9, 5, 8
 
 
-class RankLine(msgspec.Struct, frozen=True):
-    """What the screen shows of a rank: fields of `RankRow`."""
-
-    rank: int
-    host: str | None
-    step_us: float | None
-    wait_us: Annotated[float, column_head("Waits for others")]
-    late_us: Annotated[float, column_head("Others wait for it")]
-
-
 def print_screen(console: Console, report: Report, logdir: str) -> None:
     """Print the newest run, and the others as a table. Into a pipe the same without colours."""
-    report = newest_run_first(report)
+    report = _newest_run_first(report)
     answer, commands = first_answer(report), Commands(logdir)
     _print_first(console, report, answer)
     _print_findings(console, report, answer)
@@ -63,10 +44,21 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     _print_parts(console, answer)
     _print_compiled(console, answer)
     others = [row for row in report.all_runs if row.run != report.runs[0].run]
-    print_table(console, "Other runs, newest first", lines_of(RunLine, others), _RUNS)
-    print_title(console, "What to ask next")
+    text_table.print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
+    text_table.print_title(console, "What to ask next")
     for command, why in _next(report, answer, commands).items():
-        print_command(console, command, why)
+        text_table.print_command(console, command, why)
+
+
+def _newest_run_first(report: Report) -> Report:
+    """Return the report with the run that was recorded last as its first, and its findings alone."""
+    if len(report.runs) < 2:
+        return report
+    rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
+    order = [row.run for row in rows]
+    runs = sorted(report.runs, key=lambda run: order.index(run.run) if run.run in order else len(order))
+    findings = [row for row in report.findings if row.run == runs[0].run]
+    return replace(report, runs=runs, all_runs=rows, findings=findings)
 
 
 def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
@@ -93,7 +85,7 @@ def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
 
 
 def _print(console: Console, text: str, style: str = "", indent: str = "") -> None:
-    print_lines(console, " ".join(text.split()), style=style, indent=indent)
+    text_table.print_lines(console, " ".join(text.split()), style=style, indent=indent)
 
 
 def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
@@ -118,7 +110,7 @@ def _print_finding(console: Console, report: Report, answer: FirstAnswer, first:
     _print(console, f"Do: {first.next_step}")
     if first.code and first.code not in first.next_step:
         for line in first.code.splitlines():
-            print_whole(console, f"    {line}")
+            text_table.print_whole(console, f"    {line}")
 
 
 def _are_ranks(report: Report) -> bool:
@@ -150,7 +142,7 @@ def _print_findings(console: Console, report: Report, answer: FirstAnswer) -> No
     rows = [row for row in report.findings if row != answer.first]
     if not rows:
         return
-    print_title(console, "Other findings, most important first")
+    text_table.print_title(console, "Other findings, most important first")
     for row in rows[:_FINDINGS]:
         style = _STYLES.get(row.severity, "")
         _print(console, f"[{row.severity}]{_who(row)} {row.title}{_location(row)}", style, "  ")
@@ -176,7 +168,7 @@ def _print_ranks(console: Console, answer: FirstAnswer) -> None:
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
         title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
-    print_table(console, title, lines_of(RankLine, rows))
+    text_table.print_table(console, title, rows, names=_RANK_COLUMNS)
 
 
 def _print_parts(console: Console, answer: FirstAnswer) -> None:
@@ -222,7 +214,7 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
     if rest:
         sums = sum(row.time_us for row in rest), sum(row.percent for row in rest)
         shown.append(_part("", f"{len(rest)} more", *sums))
-    print_table(console, title, shown, None)
+    text_table.print_table(console, title, shown, None)
 
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
@@ -253,7 +245,7 @@ def _print_compiled(console: Console, answer: FirstAnswer) -> None:
         *((span.overview.pays,) if span else ()),
     ]
     if any(sentences):
-        print_title(console, f"Compiled{_worker(answer)}")
+        text_table.print_title(console, f"Compiled{_worker(answer)}")
         for sentence in filter(None, sentences):
             _print(console, sentence, indent="  ")
         console.print()

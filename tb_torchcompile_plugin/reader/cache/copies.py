@@ -47,7 +47,7 @@ def local(
             yield str(path)
         except UserError as error:
             (notice,) = named([error.notice], str(path), file)
-            raise type(error)(notice.problem, file=notice.file, next_step=notice.next_step) from error
+            raise type(error).of(notice) from error
 
 
 def named(notices: list[Notice], path: str, file: File) -> list[Notice]:

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from recordings import Recording
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, TooFewBytes, bounded, fitted
-from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, Table, chosen, schema, tables
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, bounded, fitted
+from tb_torchcompile_plugin.api.answers.sections import Table, chosen, schema, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.errors import WrongArgument
 
 pytestmark = pytest.mark.usefixtures("remembered")
 
@@ -111,7 +112,7 @@ def test_a_row_keeps_its_numbers_and_names_what_is_too_long(report: Report) -> N
 
 
 def test_too_few_bytes_are_said_to_be(report: Report) -> None:
-    with pytest.raises(TooFewBytes) as error:
+    with pytest.raises(WrongArgument) as error:
         cut(report, AnswerLimits((), None, 40))
     least = int(str(error.value).rpartition("Allow ")[2].split()[0])
     assert cut(report, AnswerLimits((), None, least))[0] <= least
@@ -131,7 +132,7 @@ def test_sections_are_those_of_the_answers(report: Report) -> None:
 def test_a_section_is_all_that_begins_so() -> None:
     names = chosen(["steps", "gpu_utilization"])
     assert names[0] == "steps" and "gpu_utilization.held_up" in names and "kernels" not in names
-    with pytest.raises(NoSuchSection, match="There are kernels"):
+    with pytest.raises(WrongArgument, match="There are kernels"):
         chosen(["kernel"])
 
 

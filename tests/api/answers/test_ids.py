@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
-from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, NoSuchId, address, encoded, tables
+from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, address, encoded, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import WrongArgument
 from traces import kernel, slice_, write_trace
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -56,7 +57,7 @@ def test_ids_are_read_by_people() -> None:
 
 @pytest.mark.parametrize("text", ["", "kernels", "./vm", "//", "./vm//kernels/x"])
 def test_what_is_no_id_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(NoSuchId, match="RUN/WORKER/SPAN"):
+    with pytest.raises(WrongArgument, match="RUN/WORKER/SPAN"):
         address(text)
 
 

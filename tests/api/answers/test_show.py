@@ -8,9 +8,10 @@ import pytest
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
-from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, tables
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
 from tb_torchcompile_plugin.api.answers.show import _ELSEWHERE, _KEYS, Shown, fragment
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -76,7 +77,7 @@ def test_a_kernel_has_launches_and_source(logdir: Logdir) -> None:
 
 def test_an_unknown_id_is_told_with_those_near_it(logdir: Logdir) -> None:
     id = table(logdir, "kernels").ids[0]
-    with pytest.raises(NoSuchId) as error:
+    with pytest.raises(WrongArgument) as error:
         logdir.show(id[:-4], ASK)
     assert id in str(error.value)
 
