@@ -9,7 +9,7 @@ import type { ApiErrorBody, TimelineHits } from './api/types';
 /** Where an answer is stored: chunk, first byte, length, type and status. */
 type Location = [chunk: number, start: number, length: number, type: string, status: number];
 
-interface Held {
+interface ContentLine {
   what: string;
   text: string;
 }
@@ -19,8 +19,8 @@ interface Contents {
   made: string;
   version: string;
   place: Record<string, string>;
-  holds: Held[];
-  left_out: Held[];
+  holds: ContentLine[];
+  left_out: ContentLine[];
   parameters: Record<string, string[]>;
   reasons: Record<string, string>;
   instead: string;
@@ -144,7 +144,7 @@ function element<K extends keyof HTMLElementTagNameMap>(
   return created;
 }
 
-function table(title: string, rows: Held[]): Node[] {
+function table(title: string, rows: ContentLine[]): Node[] {
   const lines = rows.map(({ what, text }) => element('tr', '', element('th', what), element('td', text)));
   return rows.length > 0 ? [element('h3', title), element('table', '', element('tbody', '', ...lines))] : [];
 }

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.reader.merge import join_logs
 Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], ProgramFacts | None]
-SCHEMA_VERSION = 1  # of all that leaves
+SCHEMA_VERSION = 2  # of all that leaves
 _MAX_KNOWN = 1_000  # runs: of more, names decide, as what one executed takes 50 µs to look up on disk
 _RELOAD = "Reload: the files may have been removed"
 

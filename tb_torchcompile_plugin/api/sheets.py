@@ -38,7 +38,7 @@ def key_of(row: msgspec.Struct) -> str:
     return ",".join(dict.fromkeys(parts)) or NONE
 
 
-SAYS = "says"
+SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
     ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")

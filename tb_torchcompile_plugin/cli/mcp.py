@@ -147,7 +147,7 @@ class RunListed(msgspec.Struct, frozen=True):
 
     run: str
     ranks: int
-    places: list[str]  # RUN/WORKER/SPAN of each trace, RUN/WORKER/- of a worker without one
+    paths: list[str]  # RUN/WORKER/SPAN of each trace, RUN/WORKER/- of a worker without one
 
 
 class Listed(msgspec.Struct, frozen=True):

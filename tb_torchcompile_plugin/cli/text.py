@@ -82,7 +82,7 @@ def _sentences(struct: msgspec.Struct) -> Iterator[str]:
         value = getattr(struct, field)
         if field in ("headline", "basis", "trace_file"):
             yield value
-        elif field in ("says", "headlines"):
+        elif field in ("sentences", "headlines"):
             yield from value.values() if isinstance(value, dict) else value
         elif isinstance(value, msgspec.Struct):
             yield from _sentences(value)

@@ -17,26 +17,26 @@ _MAX_JOB_BYTES = 500_000_000
 _FIX_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
 
 
-def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
+def show_what_if(logdir: str, chosen: Ids, selected: Sequence[str], as_json: bool) -> None:
     """Print the fixes of the newest span that fits, and the step with the picked ones.
 
     chosen: run, worker and span, each "" for any. Raises UserError, and WrongArgument for a fix that is not there.
     """
-    (run, worker, span), answer = scenario_of(open_logdir(logdir), logdir, chosen, picked)
+    (run, worker, span), answer = scenario_of(open_logdir(logdir), logdir, chosen, selected)
     if as_json:
         print_json(answer)
     else:
         print_scenario(f"run {run}  worker {worker}  span {span}", answer)
 
 
-def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
+def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[str]) -> tuple[Ids, Scenario]:
     """Return the newest span that fits, and its step with the picked fixes. Raises UserError and WrongArgument."""
     run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
         raise no_trace(logdir)
     offer, evaluate = _offer(session, run, worker, span)
     ids = [row.id for row in offer.rows]
-    answer = evaluate(tuple(_full_id(start, ids) for start in picked))
+    answer = evaluate(tuple(_full_id(start, ids) for start in selected))
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
         listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
@@ -78,7 +78,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
     print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
-        if row.id in scenario.picked:
+        if row.id in scenario.selected:
             print_lines(console, f"{row.sentence}:")
             print_lines(console, *filter(None, (row.next_step, row.note)), indent="  ")
     for when, picture in (("now", scenario.now), ("after", scenario.after)):

@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A sheet."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     slow_calls: tuple[Row, ...]
     others: Annotated[list[Row], column_head("What else there is")]
     code: str | None = None

@@ -90,7 +90,7 @@ def reported(path: Path) -> Any:
             span.pop(name)
         for gap in span["gpu_utilization"]["longest_gaps"]:
             gap.pop("row")
-        for culprit in span["gpu_utilization"]["held_up"]:
+        for culprit in span["gpu_utilization"]["idle_reasons"]:
             culprit.pop("longest_row")
     return spans, [{**row, "span": "", "worker": ""} for row in report["findings"]]
 

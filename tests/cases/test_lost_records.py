@@ -96,7 +96,7 @@ def test_of_a_cut_trace_the_gpu_is_busy_at_least_as_long(share: float, tmp_path:
     (tmp_path / "w.1.pt.trace.json").write_text(text[: int(len(text) * share)])
     profile = profile_in(tmp_path)
     assert " · GPU busy at least " in headline(profile)
-    assert profile.of(findings).findings == [] and profile.of(overview).pays == ""
+    assert profile.of(findings).findings == [] and profile.of(overview).payback == ""
 
 
 @pytest.mark.parametrize(("share", "note"), [(0.6, "(it compiles)"), (0.93, "without 2 steps that compile)")])

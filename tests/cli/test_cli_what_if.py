@@ -31,7 +31,7 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recor
 def test_json_is_the_answer_of_the_route(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--json")
     answer = json.loads(out)
-    assert status == 0 and answer["picked"] == ["cuda_graphs"]
+    assert status == 0 and answer["selected"] == ["cuda_graphs"]
     assert answer["combined"] == next(
         row["predicted"] for row in answer["fixes"] if row["id"] == "cuda_graphs"
     ) | {"after_us": pytest.approx(answer["combined"]["after_us"])}
@@ -46,7 +46,7 @@ def test_an_id_of_no_fix_is_a_wrong_argument(run: Run, recording: Recording) -> 
 
 def test_the_begin_of_an_id_will_do_where_only_one_begins_so(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_gr…", "--json")
-    assert status == 0 and json.loads(out)["picked"] == ["cuda_graphs"]
+    assert status == 0 and json.loads(out)["selected"] == ["cuda_graphs"]
     assert run(recording("resnet18"), "--fix", "operator:")[0] == 2
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.payback import payback
-from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
+from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
 from tb_torchcompile_plugin.api.session import Session
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ class Twins(NamedTuple):
 
     name: str
     how: str
-    said: Pays
+    said: Payback
     measured: dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def test_whether_it_pays_is_right_of_every_program(twins: list[Twins]) -> None:
         assert one.said.gain[0].verdict in right, one.name
     unknown = {one.name for one in compiled if one.said.gain[0].verdict == "unknown"}
     assert unknown == {"geometric_gcn_training", "torchvision_resnet18_training"}, "by chance 10 % and more"
-    assert {one.name for one in compiled if one.said.gain[0].told_by != "measured"} == {
+    assert {one.name for one in compiled if one.said.gain[0].determined_by != "measured"} == {
         "counting_between_blocks"
     }
 
@@ -75,11 +75,11 @@ def test_what_compiling_cost_is_what_the_first_steps_took_longer(twins: list[Twi
 
 
 def test_when_it_is_even_is_near_what_was_measured(twins: list[Twins]) -> None:
-    even = {one.name: one for one in twins if one.said.even and one.how == "compiled"}
+    even = {one.name: one for one in twins if one.said.break_even and one.how == "compiled"}
     assert len(even) == 5
     del even[STARTED_MORE]
     for name, one in even.items():
-        assert one.said.even[0].steps == pytest.approx(one.measured["break_even_steps"], rel=NEAR), name
+        assert one.said.break_even[0].steps == pytest.approx(one.measured["break_even_steps"], rel=NEAR), name
 
 
 def test_a_warm_start_costs_what_was_measured_and_tells_what_a_cold_one_would(twins: list[Twins]) -> None:
@@ -89,5 +89,5 @@ def test_a_warm_start_costs_what_was_measured_and_tells_what_a_cold_one_would(tw
         (cost,), excess = one.said.cost, one.measured["excess_s"]
         assert cost.cache_hits == cost.cache_lookups > 0 and cost.warm_s == cost.blocked_s, one.name
         assert cost.cold_s == pytest.approx(excess["compiled"] - excess["eager"], rel=NEAR), one.name
-    (row,) = (one for one in warm if one.said.even)
-    assert row.said.even[0].steps == pytest.approx(row.measured["break_even_steps_warm"], rel=NEAR)
+    (row,) = (one for one in warm if one.said.break_even)
+    assert row.said.break_even[0].steps == pytest.approx(row.measured["break_even_steps_warm"], rel=NEAR)

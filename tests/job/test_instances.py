@@ -171,7 +171,7 @@ def test_a_list_of_ranks_that_torch_shortened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", ["", "nccl:coalesced"])
 def test_kernels_of_which_nothing_is_told_are_shown_and_not_matched(tmp_path: Path, label: str) -> None:
-    """Even in a job of a single group; but they do not count among the others."""
+    """BreakEven in a job of a single group; but they do not count among the others."""
     events = [
         *(launched("ncclDevKernel_Generic", 5_000, 8_000, 1_000)),
         *(launched("deep_ep::internode::dispatch<4>", 15_000, 18_000, 1_000)),

@@ -80,6 +80,15 @@ export interface BreakChain {
   links: Link[];
 }
 
+export interface BreakEven {
+  name: Caches;
+  cost_s: number;
+  steps: number;
+  low_steps: number;
+  high_steps: number | null;
+  after_s: number;
+}
+
 export type BreakKind =
   | 'builtin'
   | 'call'
@@ -199,7 +208,7 @@ export interface Collective {
   transfer_us: number | null;
   unknown_us: number | null;
   gb_s: number | null;
-  gb_s_is: Bandwidth | null;
+  gb_s_kind: Bandwidth | null;
 }
 
 export interface CollectiveCompared {
@@ -409,7 +418,7 @@ export interface CompiledRegion {
   overhead_us_per_call: number | null;
   graph_us_per_call: number | null;
   guard_us_per_step: number | null;
-  beside_percent: number | null;
+  overhead_percent: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -450,7 +459,7 @@ export interface CoverageRow {
 }
 
 export interface Cpu {
-  says: string[];
+  sentences: string[];
   threads: CpuThread[];
   cpu_kernels: CpuKernel[];
   code: string | null;
@@ -477,7 +486,7 @@ export interface CpuThread {
 }
 
 export interface CudaGraphReport {
-  says: string[];
+  sentences: string[];
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
@@ -499,6 +508,8 @@ export interface Curve {
   allocated_bytes: number[];
   reserved_bytes: number[] | null;
 }
+
+export type DeterminedBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
 
 export interface DeviceIdle {
   device: number;
@@ -526,7 +537,7 @@ export interface DevicePeak {
   bf16_tflop_s: number | null;
   device: number;
   name: string | null;
-  known: boolean;
+  is_known: boolean;
 }
 
 export type DifferenceKind = 'cache' | 'collectives' | 'compilation' | 'execution_order';
@@ -549,8 +560,8 @@ export interface DynamicGuard {
 }
 
 export interface DynamicShapeReport {
-  says: string[];
-  sizes: SizeThatCame[];
+  sentences: string[];
+  sizes: ObservedSize[];
   symbols: DynamicSymbol[];
   guards: DynamicGuard[];
   code: string | null;
@@ -623,15 +634,6 @@ export interface Environment {
   variables: Record<string, string>;
 }
 
-export interface Even {
-  name: Caches;
-  cost_s: number;
-  steps: number;
-  low_steps: number;
-  high_steps: number | null;
-  after_s: number;
-}
-
 export interface ExportCall {
   compile_id: string;
   epoch: number;
@@ -654,7 +656,7 @@ export interface ExportIssue {
 }
 
 export interface Exports {
-  says: string[];
+  sentences: string[];
   exports: ExportCall[];
   issues: ExportIssue[];
 }
@@ -681,7 +683,7 @@ export interface FailedGuard {
 export interface Figure {
   name: string;
   value: Pair;
-  words: InWords;
+  formatted: FormattedPair;
 }
 
 export interface Finding {
@@ -729,7 +731,7 @@ export interface FlameFrame {
   calls: number;
   color: number;
   row: number | null;
-  words: string;
+  description: string;
 }
 
 export interface FlameThread {
@@ -737,6 +739,13 @@ export interface FlameThread {
   title: string;
   time_ns: number;
   frames: FlameFrame[];
+}
+
+export interface FormattedPair {
+  label: string;
+  a: string;
+  b: string;
+  change: string;
 }
 
 export interface Frame {
@@ -767,8 +776,8 @@ export interface FunctionTime {
 }
 
 export interface Gain {
-  verdict: Paying;
-  told_by: ToldBy;
+  verdict: PaybackVerdict;
+  determined_by: DeterminedBy;
   eager_us: number | null;
   compiled_us: number | null;
   gain_us: number | null;
@@ -816,8 +825,8 @@ export interface GpuPart {
 export interface GpuUtilization {
   verdict: Verdict | null;
   mean: DeviceInStep | null;
-  held_up: HeldUp[];
-  held_up_of: string;
+  idle_reasons: IdleReason[];
+  idle_reasons_of: string;
   idle: DeviceIdle[];
   streams: Stream[];
   steps: StepUtilization[];
@@ -874,7 +883,7 @@ export interface GraphBreakSite {
   gpu_idle_us: number | null;
   first_us: number | null;
   last_us: number | null;
-  no_price: string | null;
+  why_no_cost: string | null;
 }
 
 export interface GraphCount {
@@ -960,21 +969,6 @@ export type GuardKind =
   | 'tensor_size'
   | 'type'
   | 'value';
-
-export interface HeldUp {
-  device: number;
-  cause: HostCause;
-  name: string;
-  file: string;
-  line: number;
-  idle_us: number;
-  share_percent: number;
-  calls: number | null;
-  pattern: string;
-  longest_start_us: number | null;
-  longest_us: number | null;
-  longest_row: number | null;
-}
 
 export interface Hints {
   unnamed_cpu_kernels: string;
@@ -1064,11 +1058,19 @@ export interface IdleGap {
   row: number | null;
 }
 
-export interface InWords {
-  label: string;
-  a: string;
-  b: string;
-  change: string;
+export interface IdleReason {
+  device: number;
+  cause: HostCause;
+  name: string;
+  file: string;
+  line: number;
+  idle_us: number;
+  share_percent: number;
+  calls: number | null;
+  pattern: string;
+  longest_start_us: number | null;
+  longest_us: number | null;
+  longest_row: number | null;
 }
 
 export type IssueKind =
@@ -1232,8 +1234,8 @@ export interface Kernels {
   best: number | null;
   step_categories: StepCategory[];
   peaks: DevicePeak[];
-  no_bytes: string;
-  no_flop: string;
+  without_bytes: string;
+  without_flop: string;
   warnings: Notice[];
 }
 
@@ -1319,7 +1321,7 @@ export interface LateReason {
   name: string;
   where: string | null;
   excess_us: number;
-  usual_us: number;
+  typical_us: number;
 }
 
 export interface LaunchCall {
@@ -1362,7 +1364,7 @@ export interface LaunchStats {
 }
 
 export interface Ledger {
-  says: string[];
+  sentences: string[];
   sites: LedgerSite[];
   rows: LedgerRow[];
 }
@@ -1482,7 +1484,7 @@ export interface MemoryDifference {
   device: number | 'cpu';
   peak_bytes: Pair;
   reserved_bytes: Pair;
-  words: InWords[];
+  formatted: FormattedPair[];
 }
 
 export interface MemoryOwner {
@@ -1515,7 +1517,7 @@ export interface Metric {
   group: string;
   name: string;
   value: string;
-  known: boolean;
+  is_known: boolean;
   direction: Direction;
   runtime: boolean;
   record: number;
@@ -1546,7 +1548,7 @@ export interface ModuleDifference {
 }
 
 export interface Modules {
-  says: string[];
+  sentences: string[];
   modules: Module[];
   code: string | null;
 }
@@ -1556,6 +1558,16 @@ export interface Notice {
   problem: string;
   kept: string;
   next_step: string;
+}
+
+export interface ObservedSize {
+  function: string;
+  source: string;
+  size: number;
+  handling: SizeHandling;
+  compile_id: string;
+  calls: number | null;
+  compile_s: number | null;
 }
 
 export type Obstacle =
@@ -1627,7 +1639,7 @@ export interface Overview {
   step: string;
   coverage: CompiledShare;
   considered: string[];
-  pays: string;
+  payback: string;
 }
 
 export interface Pair {
@@ -1673,15 +1685,15 @@ export interface PartDifference {
 
 export type PartKind = 'gpu' | 'host' | 'idle' | 'profiler' | 'unknown';
 
-export type Paying = 'never' | 'pays' | 'unknown';
-
-export interface Pays {
-  says: string[];
+export interface Payback {
+  sentences: string[];
   gain: Gain[];
   cost: CompileSeconds[];
-  even: Even[];
+  break_even: BreakEven[];
   why_not: WhyNot[];
 }
+
+export type PaybackVerdict = 'never' | 'pays' | 'unknown';
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -1785,7 +1797,7 @@ export interface ProgramLine {
   function: string;
   whole_function: boolean;
   text: string | null;
-  no_text: string | null;
+  why_no_text: string | null;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;
@@ -1814,15 +1826,15 @@ export interface PythonFunction {
   name: string;
   file: string | null;
   line: number | null;
-  whose: Whose;
+  owner: Whose;
   calls: number;
   self_us: number;
-  own_us: number | null;
+  user_us: number | null;
   total_us: number;
 }
 
 export interface PythonPart {
-  whose: Whose;
+  owner: Whose;
   self_us: number;
 }
 
@@ -2031,8 +2043,8 @@ export interface Scenario {
   combined: Predicted | null;
   fixes: FixRow[];
   left_out: number;
-  picked: string[];
-  needless: string[];
+  selected: string[];
+  unneeded: string[];
   unknown: string[];
 }
 
@@ -2075,17 +2087,7 @@ export interface SideWork {
   operators: string[];
 }
 
-export type SizeServed = 'dynamic' | 'eager' | 'specialised';
-
-export interface SizeThatCame {
-  function: string;
-  source: string;
-  size: number;
-  served: SizeServed;
-  compile_id: string;
-  calls: number | null;
-  compile_s: number | null;
-}
+export type SizeHandling = 'dynamic' | 'eager' | 'specialised';
 
 export interface SkippedGraph {
   compile_id: string;
@@ -2235,7 +2237,7 @@ export interface StartRow {
 }
 
 export interface StartUp {
-  says: string[];
+  sentences: string[];
   parts: StartPart[];
   starts: StartRow[];
   start_lookups: CacheLookup[];
@@ -2340,7 +2342,7 @@ export interface StepUtilization {
   devices: DeviceInStep[];
   verdict: Verdict;
   launches: number;
-  launch_call_us: number;
+  kernel_launch_us: number;
   graph_replays: number;
 }
 
@@ -2463,8 +2465,6 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
-export type ToldBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
-
 export interface TrieNode {
   frame: Frame;
   users: boolean;
@@ -2474,7 +2474,7 @@ export interface TrieNode {
 }
 
 export interface Triton {
-  says: string[];
+  sentences: string[];
   triton_kernels: CompiledKernel[];
   candidates: Candidate[];
 }
@@ -2504,7 +2504,7 @@ export interface WhyNot {
   cause: Obstacle;
   time_us: number | null;
   percent: number | null;
-  says: string;
+  sentence: string;
   where: string;
 }
 
@@ -2600,7 +2600,7 @@ export interface AboutSpan {
   step_breakdown: StepReport;
   ledger: Ledger;
   what_if: Scenario;
-  pays: Pays;
+  pays: Payback;
   findings: Findings;
 }
 

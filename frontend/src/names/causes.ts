@@ -1,6 +1,6 @@
 /** Why a GPU idles, what the host does and why a rank is late: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { HostCause, HostKind, LateCause, HeldUp } from '../api/types';
+import type { HostCause, HostKind, LateCause, IdleReason } from '../api/types';
 import { graphName } from './kernel_names';
 
 export type Look = [label: string, color: string];
@@ -62,5 +62,5 @@ export const LATE_CAUSES: Record<LateCause, Look> = {
 };
 
 /** What held a GPU up: its key in tables and its name. */
-export const heldUpKey = (r: HeldUp) => [r.device, r.cause, r.name, r.file, r.line].join(',');
-export const heldUpName = (r: HeldUp) => (r.name ? graphName(r.name) : HOST_CAUSES[r.cause][0]);
+export const idleReasonKey = (r: IdleReason) => [r.device, r.cause, r.name, r.file, r.line].join(',');
+export const idleReasonName = (r: IdleReason) => (r.name ? graphName(r.name) : HOST_CAUSES[r.cause][0]);

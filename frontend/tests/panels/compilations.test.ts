@@ -52,7 +52,7 @@ describe('metrics', () => {
     group: 'time',
     name,
     value,
-    known: true,
+    is_known: true,
     direction: 'forward',
     runtime: false,
     record: 0,

@@ -2,15 +2,15 @@ import { expect, test } from 'vitest';
 import type { PythonFunction, PythonTime } from '../../src/api/types';
 import { stackLanes } from '../../src/panels/runtime/python/stacks';
 
-const f = (name: string, whose: PythonFunction['whose']): PythonFunction => ({
+const f = (name: string, owner: PythonFunction['owner']): PythonFunction => ({
   key: name,
   name,
-  whose,
+  owner,
   file: null,
   line: null,
   calls: 1,
   self_us: 0,
-  own_us: null,
+  user_us: null,
   total_us: 0,
 });
 

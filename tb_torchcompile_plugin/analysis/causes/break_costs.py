@@ -87,14 +87,14 @@ def break_sites(profile: Profile) -> list[GraphBreakSite]:
 def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top: bool) -> GraphBreakSite:
     if why or not is_near_top:
         is_measured = row.host_us is not None
-        return replace(row, no_price=(why or _NOT_PREDICTED).rstrip(".")) if is_measured else row
+        return replace(row, why_no_cost=(why or _NOT_PREDICTED).rstrip(".")) if is_measured else row
     gaps, ended = profile.of(break_gaps), ended_graphs(profile, row)
     times = gaps.times[[name in ended for name in gaps.broken]]
     if not len(times):  # none of its graphs is followed by another one
         return row
     closed, step_us = fix.in_sequence(*joined_graphs(profile, times)), profile.of(step_time).step_us
     saves_us = max(step_us - after_ns(profile, closed) / 1000, 0.0)
-    return replace(row, saves_us=saves_us, saves_percent=100 * saves_us / step_us, no_price=None)
+    return replace(row, saves_us=saves_us, saves_percent=100 * saves_us / step_us, why_no_cost=None)
 
 
 def headline(profile: Profile) -> str:

@@ -150,15 +150,15 @@ class CompileDoesNotPay(Cause):
             return
         result = context.compared()
         gain = result.gain[0]
-        if gain.told_by != "measured" or gain.verdict != "never":
+        if gain.determined_by != "measured" or gain.verdict != "never":
             return
         rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
-        also = [f", or fix first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
+        also = [f", or fix first what keeps it from paying: {row.sentence}" for row in result.why_not[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(
-            result.says[0].removesuffix("."),
+            result.sentences[0].removesuffix("."),
             f"Do without torch.compile here{''.join(also)}",
             {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
             severity=severity_of(step.gain_percent),
@@ -188,7 +188,7 @@ class DynamicShapes(Cause):
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
         yield self.finding(
-            f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
+            f"{report.sentences[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
             advice.sentence,
             {
                 "recompiles": count_frames(rows),

@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
-from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
+from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
@@ -38,7 +38,7 @@ class SpanContext:
         self,
         profile: Profile,
         predicted: Callable[[Profile], list[WhatIf]],
-        compared: Callable[[Profile], Pays],
+        compared: Callable[[Profile], Payback],
     ) -> None:
         """`predicted`, `compared`: how fixes are predicted, and the span is compared with its baseline run."""
         self.profile = profile
@@ -103,7 +103,7 @@ class SpanContext:
         """Return the fixes of a kind with their predicted gains, largest gain first."""
         return [row for row in self.profile.of(self._predicted) if row.kind == kind]
 
-    def compared(self) -> Pays:
+    def compared(self) -> Payback:
         """Return how the span compares with its baseline run."""
         return self.profile.of(self._compared)
 

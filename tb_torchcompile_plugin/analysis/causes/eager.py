@@ -168,7 +168,7 @@ class NothingCompiled(Cause):
             return
         gain = context.compared().gain[0] if context.profile.baseline_run else None
         # Where the same program was recorded compiled.
-        measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
+        measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
         if measured and measured.verdict == "never":
             return
         cause, by, is_minor = eager_cause(context), context.best("eager"), False

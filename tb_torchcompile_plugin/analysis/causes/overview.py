@@ -32,7 +32,7 @@ class Overview(msgspec.Struct, frozen=True):
     step: str  # also on GPU utilization and in a report
     coverage: CompiledShare
     considered: list[str]  # what is not advised, each with its reason
-    pays: str = ""  # whether compiling is worth it, "" where nothing was compiled
+    payback: str = ""  # whether compiling is worth it, "" where nothing was compiled
 
 
 def overview(profile: Profile) -> Overview:
@@ -50,7 +50,7 @@ def overview(profile: Profile) -> Overview:
         step=step,
         coverage=profile.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
-        pays="" if profile.trace.is_cut_off else profile.of(payback_sentence),
+        payback="" if profile.trace.is_cut_off else profile.of(payback_sentence),
     )
 
 

@@ -21,11 +21,11 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import (
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
+    BreakEven,
     CompileSeconds,
-    Even,
     Gain,
     Obstacle,
-    Pays,
+    Payback,
     RunFacts,
     WhyNot,
     break_even,
@@ -98,16 +98,16 @@ class _Comparison(NamedTuple):
     refused: str  # why the baseline run does not count, a sentence or ""
 
 
-def payback(profile: Profile) -> Pays:
+def payback(profile: Profile) -> Payback:
     """Return the answer for a span, compared with its baseline run where there is one."""
     (gain, cost, refused), facts = profile.of(_comparison), profile.of(run_facts)
     even = break_even(gain, cost)
     reasons = tuple(profile.of(why_not)) if facts.tried or facts.compiled else ()
-    return Pays(
-        says=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, reasons, refused)),
+    return Payback(
+        sentences=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, reasons, refused)),
         gain=(gain,),
         cost=(CompileSeconds(*cost[:5]),) if cost else (),
-        even=even,
+        break_even=even,
         why_not=reasons,
     )
 
@@ -115,7 +115,7 @@ def payback(profile: Profile) -> Pays:
 def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
     gain, cost, _ = profile.of(_comparison)
-    if gain.told_by == "compiled_predicted" or (gain.told_by == "nobody" and not cost):
+    if gain.determined_by == "compiled_predicted" or (gain.determined_by == "nobody" and not cost):
         return ""
     return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
 
@@ -163,14 +163,14 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     return predicted_gain("compiled_predicted", (now, now, now), (best.after_us, best.low_us, best.high_us))
 
 
-def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
+def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
     """Return "Compiling pays from step 1,230 on, after 25.0 s: it cost 12.3 s, and a step takes 4.10 ms …"."""
     cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
-    if gain.told_by == "nobody":
+    if gain.determined_by == "nobody":
         return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
-    if gain.told_by == "compiled_predicted":
+    if gain.determined_by == "compiled_predicted":
         return f"Whether compiling would pay is not known: {_steps(gain, unit)}."
-    is_predicted = gain.told_by == "eager_predicted"
+    is_predicted = gain.determined_by == "eager_predicted"
     if gain.verdict == "unknown":
         range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
         how = "is predicted to be" if is_predicted else "lies by what was recorded anywhere in"
@@ -190,12 +190,12 @@ def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None, unit: Tim
 
 
 def _steps(gain: Gain, unit: TimeUnit) -> str:
-    if gain.told_by == "nothing_ran":
+    if gain.determined_by == "nothing_ran":
         return "nothing of what torch compiled runs in the profiled time"
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
-    if gain.told_by == "eager_predicted":
+    if gain.determined_by == "eager_predicted":
         return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
-    if gain.told_by == "compiled_predicted":
+    if gain.determined_by == "compiled_predicted":
         return f"{unit.one} takes {eager}, and is predicted to take {compiled} at best compiled"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
@@ -203,19 +203,19 @@ def _steps(gain: Gain, unit: TimeUnit) -> str:
     return f"a step takes {compiled} compiled and {eager} eager"
 
 
-def _grounds(gain: Gain, even: Sequence[Even], reasons: Sequence[WhyNot], refused: str) -> Iterator[str]:
+def _grounds(gain: Gain, even: Sequence[BreakEven], reasons: Sequence[WhyNot], refused: str) -> Iterator[str]:
     """Yield what the answer is based on, and why it is not better."""
     if refused:
         yield refused
-    if gain.told_by == "measured":
+    if gain.determined_by == "measured":
         how = "eager" if gain.eager_run else "compiled"
         yield f"Compared with run {gain.eager_run or gain.compiled_run}, the same program {how}."
     else:
-        yield f"{_HOW_TO_KNOW[gain.told_by]}."
+        yield f"{_HOW_TO_KNOW[gain.determined_by]}."
     for row in even[1:]:
         yield f"With {row.name} caches it would cost {seconds(row.cost_s)}, and pay from step {row.steps:,} on."
     for reason in reasons[:_MAX_REASONS]:
-        yield f"{reason.says}."
+        yield f"{reason.sentence}."
 
 
 def _long(s: float) -> str:
@@ -239,12 +239,18 @@ def why_not(profile: Profile) -> list[WhyNot]:
 
 
 def _row(
-    profile: Profile, cause: Obstacle, time_us: float, share: float | None, whole: str, says: str, where: str
+    profile: Profile,
+    cause: Obstacle,
+    time_us: float,
+    share: float | None,
+    whole: str,
+    sentence: str,
+    where: str,
 ) -> WhyNot:
     """Return a row for a time per step (µs) that is so many percent of a whole; `says` precedes the time."""
     has_steps = bool(profile.of(step_time).steps)
     part = "" if share is None else f", {percent(share)} of {whole if has_steps else 'the span'}"
-    text = f"{says} {duration(time_us)} {'per step' if has_steps else 'in this span'}{part}"
+    text = f"{sentence} {duration(time_us)} {'per step' if has_steps else 'in this span'}{part}"
     return WhyNot(cause, time_us, share, text, where)
 
 
@@ -262,19 +268,19 @@ def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
     if library_us:
         of_library = [row for row in rows if row.category in LIBRARY]
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
-        says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
+        sentence = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
         first = of_library[0].name if of_library else ""
-        yield _row(profile, "library", library_us, _percent(library_us, step_us), "the step", says, first)
+        yield _row(profile, "library", library_us, _percent(library_us, step_us), "the step", sentence, first)
     generated = [row for row in rows if has_triton_prefix(row.category)]
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
         full_us = sum(row.time_us for row in full) / (total_us or 1.0) * gpu_us
-        says = (
+        sentence = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
             "on) take"
         )
-        yield _row(profile, "memory", full_us, _percent(full_us, step_us), "the step", says, full[0].name)
+        yield _row(profile, "memory", full_us, _percent(full_us, step_us), "the step", sentence, full[0].name)
 
 
 def _on_host(profile: Profile) -> Iterator[WhyNot]:
@@ -283,38 +289,42 @@ def _on_host(profile: Profile) -> Iterator[WhyNot]:
     steps = max(len(profile.of(StepWindows)), 1)
     if eager.host_us and not profile.of(unrecorded):
         first = next((op for op in eager.ops if op.kind != "in_region"), None)
-        says = "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
+        sentence = (
+            "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
+        )
         name = first.name if first else ""
-        yield _row(profile, "eager", eager.host_us / steps, eager.share_percent, whole, says, name)
+        yield _row(profile, "eager", eager.host_us / steps, eager.share_percent, whole, sentence, name)
     if cost is not None:
         calls = plural(round(cost.calls / steps), "call")
         total_us = cost.guard_us + (cost.overhead_us or 0.0)
         share = _percent(total_us, cost.window_us)
-        says = f"Guards and wrappers of {calls} of compiled code take"
-        yield _row(profile, "guards", total_us / steps, share, whole, says, "")
+        sentence = f"Guards and wrappers of {calls} of compiled code take"
+        yield _row(profile, "guards", total_us / steps, share, whole, sentence, "")
     sites = profile.of(break_sites)
     where = f"{sites[0].file}:{sites[0].line}" if sites and sites[0].file else ""
     if (saved := profile.of(cost_of_breaks)) and saved.gain_us:
         cost_words = f"{duration(saved.gain_us)} per step, {percent(saved.gain_percent)} of the step"
-        says = f"Graph breaks cost {cost_words}"
-        yield WhyNot("breaks", saved.gain_us, saved.gain_percent, says, where)
+        sentence = f"Graph breaks cost {cost_words}"
+        yield WhyNot("breaks", saved.gain_us, saved.gain_percent, sentence, where)
     elif not saved and (direct := profile.of(direct_us)):
-        says, share = "Direct cost of graph breaks:", profile.of(direct_percent)
-        yield _row(profile, "breaks", direct, share, "the profiled step", says, where)
+        sentence, share = "Direct cost of graph breaks:", profile.of(direct_percent)
+        yield _row(profile, "breaks", direct, share, "the profiled step", sentence, where)
 
 
 def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     """Yield recompiles, and sizes that are not fixed in the graphs that ran."""
     rows = profile.data.of(recompiles) if profile.data else ()
     if rows:
-        says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
-        yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")
+        sentence = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
+        yield WhyNot(
+            "recompiles", None, None, sentence, f"{rows[0].file}:{rows[0].line}" if rows[0].file else ""
+        )
     ran = {call.compile_id for call in regions.all_calls(profile.of(regions.region_calls))}
     events = profile.summary.shape_events if profile.summary else ()
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
-        says = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
-        yield WhyNot("dynamic", None, None, says, ", ".join(names[: thresholds.MAX_NAMES]))
+        sentence = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
+        yield WhyNot("dynamic", None, None, sentence, ", ".join(names[: thresholds.MAX_NAMES]))
 
 
 def uncompiled(profile: Profile) -> tuple[float, float, float] | None:

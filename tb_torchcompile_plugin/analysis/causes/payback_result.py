@@ -19,8 +19,8 @@ from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprof
 _PARTS, _MIN_STEPS = 8, 32
 _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
-Paying = Literal["pays", "never", "unknown"]
-ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
+PaybackVerdict = Literal["pays", "never", "unknown"]
+DeterminedBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
 Caches = Literal["recorded", "cold", "warm"]
 
 
@@ -87,12 +87,12 @@ def why_not_comparable(run: RunFacts, other: RunFacts) -> str:
     return next((text for kind, text in found if kind != "torch"), "")
 
 
-class Even(msgspec.Struct, frozen=True):
+class BreakEven(msgspec.Struct, frozen=True):
     """After how many steps what compiling cost has come back."""
 
     name: Annotated[Caches, column_head("With caches")]
     cost_s: Annotated[float, column_head("Compiling cost")]
-    steps: Annotated[int, column_head("Pays from step")]
+    steps: Annotated[int, column_head("Payback from step")]
     low_steps: Annotated[int, column_head("At best")]
     high_steps: Annotated[int | None, column_head("At worst")]  # None where a step may gain nothing
     after_s: float
@@ -101,8 +101,8 @@ class Even(msgspec.Struct, frozen=True):
 class Gain(msgspec.Struct, frozen=True):
     """What compiling saves in a steady step (µs)."""
 
-    verdict: Paying
-    told_by: ToldBy
+    verdict: PaybackVerdict
+    determined_by: DeterminedBy
     eager_us: Annotated[float | None, column_head("Eager step")]
     compiled_us: Annotated[float | None, column_head("Compiled step")]
     gain_us: float | None
@@ -123,7 +123,7 @@ class WhyNot(msgspec.Struct, frozen=True):
     cause: Obstacle
     time_us: float | None  # per step, on the GPU or on the host
     percent: Annotated[float | None, column_head("Of the (profiled) step")]
-    says: Annotated[str, column_head("What it is", grow=True)]
+    sentence: Annotated[str, column_head("What it is", grow=True)]
     where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
 
 
@@ -137,14 +137,14 @@ class CompileSeconds(msgspec.Struct, frozen=True):
     cache_lookups: int
 
 
-class Pays(msgspec.Struct, frozen=True):
+class Payback(msgspec.Struct, frozen=True):
     """Whether compiling is worth it."""
 
-    says: tuple[str, ...]  # the answer first, then its reasons
+    sentences: tuple[str, ...]  # the answer first, then its reasons
     gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
     cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
     # () where never or unknown.
-    even: Annotated[tuple[Even, ...], column_head("When compiling has paid for itself")]
+    break_even: Annotated[tuple[BreakEven, ...], column_head("When compiling has paid for itself")]
     # Largest first.
     why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
@@ -163,12 +163,12 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
         return UNKNOWN
     before, after, chance = compared.a.mean_us, compared.b.mean_us, compared.noise_us or 0.0
     gain = before - after
-    verdict: Paying = "pays" if gain > chance else "never"
+    verdict: PaybackVerdict = "pays" if gain > chance else "never"
     if abs(gain) <= chance and chance > _VAGUE * before:
         verdict = "unknown"
     return Gain(
         verdict=verdict,
-        told_by="measured",
+        determined_by="measured",
         eager_us=before,
         compiled_us=after,
         gain_us=gain,
@@ -180,15 +180,15 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
 
 
 def predicted_gain(
-    told_by: ToldBy, eager: tuple[float, float, float], compiled: tuple[float, float, float]
+    determined_by: DeterminedBy, eager: tuple[float, float, float], compiled: tuple[float, float, float]
 ) -> Gain:
     """Return the gain from steps (µs), each with its lowest and highest value; unknown if it may have either sign."""
     low, high = eager[1] - compiled[2], eager[2] - compiled[1]
-    verdict: Paying = "pays" if low > 0 else "never"
+    verdict: PaybackVerdict = "pays" if low > 0 else "never"
     # An eager run does not show what calling compiled code costs, and compiling.
-    if told_by == "compiled_predicted" or low <= 0 < high:
+    if determined_by == "compiled_predicted" or low <= 0 < high:
         verdict = "unknown"
-    return Gain(verdict, told_by, eager[0], compiled[0], eager[0] - compiled[0], low, high, "", "")
+    return Gain(verdict, determined_by, eager[0], compiled[0], eager[0] - compiled[0], low, high, "", "")
 
 
 def step_with(gain: Gain) -> Predicted:
@@ -203,7 +203,7 @@ def step_without(gain: Gain) -> Predicted:
     return Predicted(compiled, eager, compiled + low, compiled + high, 100 * (1 - eager / compiled))
 
 
-def break_even(gain: Gain, cost: CompileCost | None) -> tuple[Even, ...]:
+def break_even(gain: Gain, cost: CompileCost | None) -> tuple[BreakEven, ...]:
     """Return break-even with this run's caches, and with others as far as that is known; () where it never pays."""
     if cost is None or gain.verdict != "pays":
         return ()
@@ -214,7 +214,7 @@ def break_even(gain: Gain, cost: CompileCost | None) -> tuple[Even, ...]:
     for name, cost_s in [("recorded", cost.blocked_s), *known]:
         steps, least = (round(cost_s * 1e6 / each) for each in (gain_us, high))
         most = round(cost_s * 1e6 / low) if low > 0 else None
-        rows.append(Even(name, cost_s, steps, least, most, steps * eager / 1e6))
+        rows.append(BreakEven(name, cost_s, steps, least, most, steps * eager / 1e6))
     return tuple(rows)
 
 

@@ -56,8 +56,8 @@ class Scenario(msgspec.Struct, frozen=True):
     combined: Predicted | None
     fixes: list[FixRow]  # largest gain first
     left_out: int  # fixes that are not listed
-    picked: list[str]
-    needless: list[str]  # picked ones that bring nothing in addition to the others
+    selected: list[str]
+    unneeded: list[str]  # picked ones that bring nothing in addition to the others
     unknown: list[str]  # picked ids of no fix
 
 
@@ -68,9 +68,9 @@ class PossibleFixes(NamedTuple):
     rows: tuple[WhatIf, ...]
 
 
-def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
+def scenario(profile: Profile, selected: Sequence[str] = ()) -> Scenario:
     """Return the step with these fixes (ids) made together."""
-    return scenario_with(profile, profile.of(span_fixes), picked)
+    return scenario_with(profile, profile.of(span_fixes), selected)
 
 
 def span_fixes(profile: Profile) -> PossibleFixes:
@@ -78,15 +78,15 @@ def span_fixes(profile: Profile) -> PossibleFixes:
     return PossibleFixes(tuple(profile.of(fixes)), tuple(profile.of(predicted_fixes)))
 
 
-def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str]) -> Scenario:
+def scenario_with(profile: Profile, offer: PossibleFixes, selected: Sequence[str]) -> Scenario:
     """Return the step with these of the offered fixes made together."""
-    rows, ids = offer.rows, list(dict.fromkeys(picked))
+    rows, ids = offer.rows, list(dict.fromkeys(selected))
     offered_ids = {row.id for row in rows}
     chosen_ids = [fix_id for fix_id in ids if fix_id in offered_ids]
     shown = [row for index, row in enumerate(rows) if index < MAX_ROWS or row.id in chosen_ids]
     why = profile.of(why_nothing)
     now = None if why else profile.of(picture_now)
-    kept, needless, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
+    kept, unneeded, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
     combined = None
     if kept:
         least = _after_all(profile, [fix.conservative or fix.change for fix in kept])
@@ -103,10 +103,10 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
         if kept and now
         else None,
         combined=combined,
-        fixes=[_in_words(row, of, is_needless=row.id in needless) for row in shown],
+        fixes=[_in_words(row, of, is_needless=row.id in unneeded) for row in shown],
         left_out=len(rows) - len(shown),
-        picked=chosen_ids,
-        needless=needless,
+        selected=chosen_ids,
+        unneeded=unneeded,
         unknown=[fix_id for fix_id in ids if fix_id not in offered_ids],
     )
 
@@ -161,7 +161,7 @@ def _picked(
     """Return the fixes that make the step shorter in turn, best first, the ids of the others, and the step (ns)."""
     by_id = {fix.id: fix for fix in offer.fixes}
     kept: list[Fix] = []
-    needless, ns = [], float("inf")
+    unneeded, ns = [], float("inf")
     for row in offer.rows:
         if row.id not in ids:
             continue
@@ -169,11 +169,11 @@ def _picked(
         if after < ns:
             kept, ns = [*kept, by_id[row.id]], after
         else:
-            needless.append(row.id)
-    return kept, needless, ns
+            unneeded.append(row.id)
+    return kept, unneeded, ns
 
 
-def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
+def _headline(profile: Profile, offer: PossibleFixes, selected: int, combined: Predicted | None) -> str:
     """Return "Step 12.2 ms on the host's clock → about 4.1 ms (3.9-4.6) with 2 fixes."."""
     step = profile.of(step_time)
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
@@ -181,7 +181,7 @@ def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Pre
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
     if combined:
         after = about(combined.after_us, combined.low_us, combined.high_us)
-        text = f"{'Step' if step.steps else 'Span'} {now} → {after} with {plural(picked, 'fix', 'fixes')}."
+        text = f"{'Step' if step.steps else 'Span'} {now} → {after} with {plural(selected, 'fix', 'fixes')}."
     else:
         text = f"{'A step' if step.steps else 'The span'} takes {now}."
         if not offer.rows:

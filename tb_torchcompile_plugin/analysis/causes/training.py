@@ -105,9 +105,9 @@ class RepeatedBackward(PricedCause):
             if times > 1 and not rest:
                 repeated += (row for index, row in enumerate(rows) if index % times)
         if repeated:
-            needless = fix.slice_times(profile, np.array(sorted(repeated), np.int64))
+            unneeded = fix.slice_times(profile, np.array(sorted(repeated), np.int64))
             number = len(repeated) / profile.of(launch_sequence).steps
-            yield fix.Fix(number, fix.without_work(profile, needless))
+            yield fix.Fix(number, fix.without_work(profile, unneeded))
 
 
 class RecomputedForward(PricedCause):

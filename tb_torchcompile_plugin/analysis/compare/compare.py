@@ -65,7 +65,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     name: str
     value: pairs.Pair
-    words: pairs.InWords  # step times with their standard deviation
+    formatted: pairs.FormattedPair  # step times with their standard deviation
 
 
 class CategoryDifference(pairs.Compared, frozen=True):
@@ -245,7 +245,7 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
-        yield Figure(name, value, pairs.InWords(_LABELS[name], text_a, text_b, change))
+        yield Figure(name, value, pairs.FormattedPair(_LABELS[name], text_a, text_b, change))
 
 
 def _deviation(times: StepTimes) -> str:

@@ -26,7 +26,7 @@ class Pair(msgspec.Struct, frozen=True):
     delta: float | None  # b less a
 
 
-class InWords(msgspec.Struct, frozen=True):
+class FormattedPair(msgspec.Struct, frozen=True):
     """One number of both sides, and the change from A to B."""
 
     label: str

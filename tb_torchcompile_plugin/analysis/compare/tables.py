@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, FormattedPair, Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
@@ -54,7 +54,7 @@ class MemoryDifference(msgspec.Struct, frozen=True):
     device: Device
     peak_bytes: Pair
     reserved_bytes: Pair
-    words: list[InWords]  # of the peaks that are known of a side
+    formatted: list[FormattedPair]  # of the peaks that are known of a side
 
 
 class ComparedTables(msgspec.Struct, frozen=True):
@@ -144,10 +144,10 @@ def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
         uses = uses_a.get(device), uses_b.get(device)
         peak = pairs.pair(*(use.peak_bytes if use else None for use in uses))
         reserved = pairs.pair(*(use.peak_reserved_bytes if use else None for use in uses))
-        words = [
-            InWords(f"{label}, {device_name(device)}", *pairs.in_words("peak_bytes", value))
+        formatted = [
+            FormattedPair(f"{label}, {device_name(device)}", *pairs.in_words("peak_bytes", value))
             for label, value in (("Peak memory", peak), ("Peak reserved", reserved))
             if value != _UNKNOWN
         ]
-        rows.append(MemoryDifference(device, peak, reserved, words))
+        rows.append(MemoryDifference(device, peak, reserved, formatted))
     return rows

@@ -33,7 +33,7 @@ class Metric(msgspec.Struct, frozen=True):
     group: str
     name: str
     value: str  # JSON text
-    known: bool  # a field of a torch version that this package was tested with
+    is_known: bool  # a field of a torch version that this package was tested with
     direction: Direction
     runtime: bool  # written when the compiled code first ran, not while compiling
     # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)

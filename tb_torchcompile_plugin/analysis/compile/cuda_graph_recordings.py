@@ -121,7 +121,7 @@ class ReplayedKernel(msgspec.Struct, frozen=True):
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
-    says: tuple[str, ...]  # the first sentence is the answer
+    sentences: tuple[str, ...]  # the first sentence is the answer
     functions: tuple[GraphedFunction, ...]
     skipped: tuple[SkippedGraph, ...]
     recordings: tuple[GraphRecording, ...]

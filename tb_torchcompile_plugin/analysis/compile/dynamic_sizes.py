@@ -50,7 +50,7 @@ from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
 SymbolOrigin = Literal["asked", "changed", "data"]
-SizeServed = Literal["dynamic", "specialised", "eager"]
+SizeHandling = Literal["dynamic", "specialised", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)  # sizes to pad to
@@ -91,13 +91,14 @@ class DynamicGuard(msgspec.Struct, frozen=True):
     line: int | None
 
 
-class SizeThatCame(msgspec.Struct, frozen=True):
+class ObservedSize(msgspec.Struct, frozen=True):
     """One value of one size of one function."""
 
     function: str
     source: str
     size: int
-    served: SizeServed  # by a graph in which the size is dynamic, by one for it alone, or eager at the recompile limit
+    # By a graph in which the size is dynamic, by one for it alone, or eager at the recompile limit.
+    handling: SizeHandling
     compile_id: str
     calls: int | None  # in this span; None where unknown
     compile_s: float | None  # of the graph for this size alone
@@ -106,8 +107,8 @@ class SizeThatCame(msgspec.Struct, frozen=True):
 class DynamicShapeReport(msgspec.Struct, frozen=True):
     """The panel *Dynamic shapes*."""
 
-    says: tuple[str, ...]  # the first sentence is the answer
-    sizes: tuple[SizeThatCame, ...]
+    sentences: tuple[str, ...]  # the first sentence is the answer
+    sizes: tuple[ObservedSize, ...]
     symbols: tuple[DynamicSymbol, ...]
     guards: tuple[DynamicGuard, ...]
     code: str | None  # to paste where marking helps
@@ -124,7 +125,7 @@ class _Padding(NamedTuple):
     """What padding a size to multiples of `multiple` would change."""
 
     left: int  # of `sizes`
-    more_percent: float  # of data: the mean over the calls; over the sizes where calls are unknown
+    extra_percent: float  # of data: the mean over the calls; over the sizes where calls are unknown
     source: str
     multiple: int
     sizes: int
@@ -293,12 +294,12 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
     return sorted(rows, key=lambda row: -row.recompiles)
 
 
-def occurring_sizes(profile: Profile) -> list[SizeThatCame]:
+def occurring_sizes(profile: Profile) -> list[ObservedSize]:
     """Return the sizes by function and input, smallest first; needs compile data."""
     data = profile.data
     assert data is not None
     compiled = record.forward_compilations(data.summary)
-    rows: list[SizeThatCame] = []
+    rows: list[ObservedSize] = []
     for key in data.of(dynamic_compilations):
         free = free_symbols(data.of(symbolic_shapes, *key))
         if len(free) == 1:
@@ -313,7 +314,7 @@ def occurring_sizes(profile: Profile) -> list[SizeThatCame]:
             sizes = profile.of(symbol_sizes, key) or dict.fromkeys(recorded)
             function, source = _function_name(compiled.get(key)), free[0].source or free[0].symbol
             rows += [
-                SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
+                ObservedSize(function, source, size, "dynamic", key[1], calls, None)
                 for size, calls in sizes.items()
             ]
     rows += _specialised(profile, data)
@@ -324,7 +325,7 @@ def _function_name(row: Compilation | None) -> str:
     return "" if row is None else function_at(row.function, row.file, record.optional_number(row, "line"))
 
 
-def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
+def _specialised(profile: Profile, data: CompileData) -> Iterator[ObservedSize]:
     """Return the sizes that a guard compared with: each was compiled for alone."""
     compiled, calls = record.forward_compilations(data.summary), profile.of(calls_by_id)
     for source, size, key in _compared_sizes(data):
@@ -334,9 +335,9 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
             continue
         function, compile_s = _function_name(row), record.optional_seconds(row, "duration_ns")
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
-            yield SizeThatCame(function, source, size, "eager", key[1], None, compile_s)
+            yield ObservedSize(function, source, size, "eager", key[1], None, compile_s)
         else:
-            yield SizeThatCame(function, source, size, "specialised", key[1], calls[key[1]], compile_s)
+            yield ObservedSize(function, source, size, "specialised", key[1], calls[key[1]], compile_s)
 
 
 def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
@@ -361,7 +362,7 @@ def _padding(profile: Profile) -> _Padding | None:
     return min((padded for rows in groups.values() for padded in _padded(rows)), default=None)
 
 
-def _padded(rows: list[SizeThatCame]) -> Iterator[_Padding]:
+def _padded(rows: list[ObservedSize]) -> Iterator[_Padding]:
     """Weigh each size by its calls; by 1 where calls are unknown."""
     has_calls = all(row.calls is not None for row in rows) and any(row.calls for row in rows)
     sizes = Counter[int]()
@@ -373,9 +374,9 @@ def _padded(rows: list[SizeThatCame]) -> Iterator[_Padding]:
     for multiple in _MULTIPLES:
         padded = {size: -(-size // multiple) * multiple for size in sizes}
         after = sum(padded[size] * calls for size, calls in sizes.items())
-        left, more_percent = len(set(padded.values())), 100 * (after / before - 1)
-        if left < len(sizes) and more_percent <= _MAX_MORE_PERCENT:
-            yield _Padding(left, more_percent, rows[0].source, multiple, len(sizes))
+        left, extra_percent = len(set(padded.values())), 100 * (after / before - 1)
+        if left < len(sizes) and extra_percent <= _MAX_MORE_PERCENT:
+            yield _Padding(left, extra_percent, rows[0].source, multiple, len(sizes))
 
 
 def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
@@ -387,7 +388,7 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     answer = _headline(sizes, symbols, guards)
     advice = profile.of(size_advice)
     return DynamicShapeReport(
-        says=(answer, f"{advice.sentence}.") if advice else (answer,),
+        sentences=(answer, f"{advice.sentence}.") if advice else (answer,),
         sizes=tuple(sizes),
         symbols=tuple(symbols),
         guards=tuple(guards),
@@ -395,7 +396,7 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     )
 
 
-def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: list[DynamicGuard]) -> str:
+def _headline(sizes: list[ObservedSize], symbols: list[DynamicSymbol], guards: list[DynamicGuard]) -> str:
     """Answer in a sentence: what is compiled for each size comes first."""
     failed = next((row for row in guards if row.recompiles), None)
     if failed is not None:
@@ -404,10 +405,10 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
             f"A dynamic size is specialised again{f' at {line}' if line else ''}: {failed.expression} made torch "
             f"compile {often(failed.recompiles)} more."
         )
-    static = [row for row in sizes if row.served != "dynamic"]
+    static = [row for row in sizes if row.handling != "dynamic"]
     if len(static) > 2:
-        compiled = sorted({row.size for row in static if row.served == "specialised"})
-        eager = next((row for row in static if row.served == "eager"), None)
+        compiled = sorted({row.size for row in static if row.handling == "specialised"})
+        eager = next((row for row in static if row.handling == "eager"), None)
         limit = f"; from {eager.source} = {eager.size:,} on new ones ran eager" if eager else ""
         subject = (
             f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
@@ -415,7 +416,7 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
         return f"{subject} ({listed_numbers(compiled)}){limit}."
     names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
     if names:
-        distinct = sorted({row.size for row in sizes if row.served == "dynamic"})
+        distinct = sorted({row.size for row in sizes if row.handling == "dynamic"})
         occurred = f"; {plural(len(distinct), 'size')} came ({listed_numbers(distinct)})" if distinct else ""
         return f"{joined_names(names[:MAX_NAMES])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
     fixed = len({row.symbol for row in symbols})
@@ -433,7 +434,7 @@ def size_advice(profile: Profile) -> Advice | None:
     if best := _padding(profile):
         padding = (
             f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
-            f"{best.sizes}, with {percent(best.more_percent)} more data"
+            f"{best.sizes}, with {percent(best.extra_percent)} more data"
         )
     failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
@@ -443,7 +444,7 @@ def size_advice(profile: Profile) -> Advice | None:
             f"outside of the compiled function{padding}",
             None,
         )
-    static = [row for row in profile.of(occurring_sizes) if row.served != "dynamic"]
+    static = [row for row in profile.of(occurring_sizes) if row.handling != "dynamic"]
     if not static:
         return None
     # "L['x'].size()[0]"

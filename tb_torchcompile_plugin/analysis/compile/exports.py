@@ -45,7 +45,7 @@ class ExportIssue(msgspec.Struct, frozen=True):
 class Exports(msgspec.Struct, frozen=True):
     """The panel *Exports*."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     exports: tuple[ExportCall, ...]
     issues: tuple[ExportIssue, ...]
 

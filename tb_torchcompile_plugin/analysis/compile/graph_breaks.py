@@ -79,7 +79,7 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     gpu_idle_us: float | None = None
     first_us: float | None = None  # start of the first execution, from the span's first event
     last_us: float | None = None  # end of that execution
-    no_price: str | None = None  # why no cost is known; None where one is, and without a trace
+    why_no_cost: str | None = None  # why no cost is known; None where one is, and without a trace
 
 
 class GraphBreakCost(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
         for site, row in _sites(reported, executions).items()
     ]
     if costs is not None or profile.of(unrecorded):
-        rows = [msgspec.structs.replace(row, no_price=_no_price(profile, row)) for row in rows]
+        rows = [msgspec.structs.replace(row, why_no_cost=_no_price(profile, row)) for row in rows]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
 
 
@@ -309,7 +309,7 @@ def _calls(profile: Profile, site: GraphBreakSite) -> int:
 def without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
     """Return " without a cost: 2 leave f and g eager; 1 was not executed inside this span"."""
     if len(sites) == 1:
-        return f". {sites[0].no_price}"
+        return f". {sites[0].why_no_cost}"
     eager = [functions for site in sites if (functions := _left_eager(profile, site))]
     names = joined_names(list(dict.fromkeys(name for functions in eager for name in functions)))
     ran = sum(not _left_eager(profile, site) and _calls(profile, site) > 0 for site in sites)

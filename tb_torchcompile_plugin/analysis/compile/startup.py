@@ -64,7 +64,7 @@ _NEXT_STEP = (
 class StartUp(msgspec.Struct, frozen=True):
     """A start-up: its parts, which sum to it; others of the logdir; and each cache lookup."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
     starts: Annotated[tuple[StartRow, ...], column_head("Compared with others")]
     start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
@@ -74,7 +74,7 @@ def startup(starts: Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
     data, rows = starts.own.data, starts.of(start_rows)
     return StartUp(
-        says=tuple(_sentences(starts)),
+        sentences=tuple(_sentences(starts)),
         parts=data.of(startup_parts.start_parts),
         starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
         start_lookups=starts.of(compared_lookups),

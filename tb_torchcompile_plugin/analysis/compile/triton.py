@@ -59,7 +59,7 @@ class Candidate(msgspec.Struct, frozen=True):
 class Triton(msgspec.Struct, frozen=True):
     """The panel *Triton*."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     # The kernels that spill first, then by registers.
     triton_kernels: Annotated[tuple[CompiledKernel, ...], column_head("Kernels")]
     candidates: Annotated[tuple[Candidate, ...], column_head("What was tried")]

@@ -41,7 +41,7 @@ class Collective(msgspec.Struct, frozen=True):
     transfer_us: float | None
     unknown_us: float | None  # either waiting or transferring
     gb_s: float | None
-    gb_s_is: Bandwidth | None  # "at_least": over a time that may include waiting
+    gb_s_kind: Bandwidth | None  # "at_least": over a time that may include waiting
 
 
 class Collectives(msgspec.Struct, frozen=True):
@@ -114,5 +114,5 @@ def _row(device: int, name: str, size: int, times: Int64s, transfer: Int64s, unk
         transfer_us=us(int(transfer[is_matched].sum()) - unknown_ns) if any_matched else None,
         unknown_us=us(unknown_ns) if any_matched else None,
         gb_s=rate,
-        gb_s_is=None if rate is None else exactness,
+        gb_s_kind=None if rate is None else exactness,
     )

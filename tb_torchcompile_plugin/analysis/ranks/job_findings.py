@@ -89,8 +89,8 @@ class UnevenStages(JobCause):
         if pipeline is None or predicted is None or predicted.gain_percent < thresholds.gain_percent:
             return
         rank = job.numbers[pipeline.longest]
-        own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
-        own, mean = formatting.duration(own_us), formatting.duration(mean_us)
+        user_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
+        own, mean = formatting.duration(user_us), formatting.duration(mean_us)
         title = (
             f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
             f"{mean}; {step_after(predicted, 'with even stages')}"
@@ -99,7 +99,7 @@ class UnevenStages(JobCause):
             "Move layers from this stage to the others: split the model by measured time and not by the number of "
             "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
         )
-        evidence = {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us}
+        evidence = {"compute_us_per_step": user_us, "mean_compute_us_per_step": mean_us}
         where, row = [f"rank {rank}"], f"ranks:{rank}"
         yield self.with_gain(job, title, next_step, predicted, evidence, where, row)
 

@@ -105,7 +105,7 @@ class LateReason(msgspec.Struct, frozen=True):
     name: str  # operator, call, function or kernel
     where: str | None  # the user's line
     excess_us: float
-    usual_us: float  # how long it took the peers
+    typical_us: float  # how long it took the peers
 
 
 class LateRank(msgspec.Struct, frozen=True):

@@ -211,8 +211,8 @@ def distinctive_reasons(row: LateRank) -> list[LateReason]:
     reasons = [
         reason
         for reason in positive
-        if reason.usual_us + reason.excess_us
-        >= (_MIN_RATIO_OF_ALL if kind_of(reason).is_of_all else _MIN_RATIO) * reason.usual_us
+        if reason.typical_us + reason.excess_us
+        >= (_MIN_RATIO_OF_ALL if kind_of(reason).is_of_all else _MIN_RATIO) * reason.typical_us
     ]
     is_most = 2 * sum(reason.excess_us for reason in reasons) >= sum(reason.excess_us for reason in positive)
     return reasons if is_most else []
@@ -252,7 +252,7 @@ def _joined(reasons: list[LateReason]) -> LateReason:
         ", ".join(distinct[:MAX_NAMES]),
         next((reason.where for reason in reasons if reason.where), None),
         sum(reason.excess_us for reason in reasons),
-        sum(reason.usual_us for reason in reasons),
+        sum(reason.typical_us for reason in reasons),
     )
 
 

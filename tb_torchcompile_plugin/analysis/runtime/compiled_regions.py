@@ -49,7 +49,7 @@ class CompiledRegion(msgspec.Struct, frozen=True):
     overhead_us_per_call: float | None
     graph_us_per_call: float | None
     guard_us_per_step: float | None  # of the calls in profiled steps; None without steps
-    beside_percent: float | None  # guards and overhead, of guards, overhead and graphs
+    overhead_percent: float | None  # guards and overhead, of guards, overhead and graphs
     backward_calls: int
     backward_cpu_us: float
     gpu_us: float | None  # the GPU events that it launched; None without GPU
@@ -92,7 +92,9 @@ class CallOverhead(msgspec.Struct, frozen=True):
     overhead_us: float | None
     graph_us: float | None
     backward_us: float
-    beside_percent: float | None  # guards and overhead, of guards, overhead and graphs (forward and backward)
+    overhead_percent: (
+        float | None
+    )  # guards and overhead, of guards, overhead and graphs (forward and backward)
 
 
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
@@ -133,7 +135,7 @@ def _region(
         guard_us_per_step=us(sum(call.guard_ns for call in _profiled(profile, calls))) / steps
         if steps
         else None,
-        beside_percent=share_percent(beside, beside + graphs) if marks_graphs and beside else None,
+        overhead_percent=share_percent(beside, beside + graphs) if marks_graphs and beside else None,
         backward_calls=len(backwards),
         backward_cpu_us=us(sum(backwards)),
         gpu_us=us(gpu_ns[0][compile_id]) if gpu_ns else None,
@@ -263,7 +265,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         overhead_us=us(beside - guards) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_all else None,
         backward_us=us(backward),
-        beside_percent=share_percent(beside, beside + graphs + backward) if marks_all else None,
+        overhead_percent=share_percent(beside, beside + graphs + backward) if marks_all else None,
     )
 
 
@@ -281,9 +283,9 @@ def headline(profile: Profile) -> str:
     whole = "the profiled steps" if cost.steps else "the span"
     share = f", {percent(100 * beside / cost.window_us)} of {whole}" if cost.window_us else ""
     graphs = "The trace does not mark all of their graphs."
-    if cost.graph_us is not None and cost.beside_percent is not None:
+    if cost.graph_us is not None and cost.overhead_percent is not None:
         backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
-        useful, useless = duration(cost.graph_us / steps), percent(cost.beside_percent)
+        useful, useless = duration(cost.graph_us / steps), percent(cost.overhead_percent)
         graphs = f"Their graphs run for {useful}{backward}; {useless} of all this is overhead of the calls."
     return (
         f"{what} take {duration(beside / steps)} {'a step' if cost.steps else 'in this span'}"

@@ -54,7 +54,7 @@ class CpuKernel(msgspec.Struct, frozen=True):
 class Cpu(msgspec.Struct, frozen=True):
     """Threads and kernels, the busiest first."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     threads: tuple[CpuThread, ...]
     cpu_kernels: Annotated[tuple[CpuKernel, ...], column_head("Generated kernels")]
     code: str | None  # what records the kernels, where they were not recorded
@@ -75,8 +75,10 @@ def cpu(profile: Profile) -> Cpu:
     kernels = [_kernel(profile, row) for row in profile.of(kernel_table).rows if row.device == "cpu"]
     kernels.sort(key=lambda kernel: -kernel.time_us)
     hint = profile.of(unnamed_cpu_kernels)
-    says = [_threads_sentence(threads, working, last - first), *_kernel_sentences(kernels), hint]
-    return Cpu(tuple(filter(None, says)), tuple(threads), tuple(kernels), _NAMES_KERNELS if hint else None)
+    sentences = [_threads_sentence(threads, working, last - first), *_kernel_sentences(kernels), hint]
+    return Cpu(
+        tuple(filter(None, sentences)), tuple(threads), tuple(kernels), _NAMES_KERNELS if hint else None
+    )
 
 
 def _kernel(profile: Profile, row: Kernel) -> CpuKernel:

@@ -102,7 +102,7 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
         for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
     )
     return CudaGraphReport(
-        says=tuple(_says(rows, help_[0] if help_ else "", counts, pools)),
+        sentences=tuple(_says(rows, help_[0] if help_ else "", counts, pools)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),

@@ -53,7 +53,7 @@ class GapBin(msgspec.Struct, frozen=True):
     idle_us: float
 
 
-class HeldUp(msgspec.Struct, frozen=True):
+class IdleReason(msgspec.Struct, frozen=True):
     """One culprit of a device's idle time, per step (in the span where there are no steps)."""
 
     device: int
@@ -115,7 +115,7 @@ def gap_histogram(gaps: Gaps) -> list[GapBin]:
     ]
 
 
-def idle_culprits(profile: Profile) -> list[HeldUp]:
+def idle_culprits(profile: Profile) -> list[IdleReason]:
     """Return what each device waited for in a step, device by device, most idle time first.
 
     [] without launches, or where idle time is unknown; nothing of a device that hardly idles. An idle GPU waits for the
@@ -131,7 +131,7 @@ def _culprits(profile: Profile) -> Attributions:
     return culprits_of(profile, profile.of(host_timeline))
 
 
-def _culprit_rows(profile: Profile, device: int) -> Iterator[HeldUp]:
+def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
     """Yield the rows of one device."""
     trace, pieces, windows = profile.trace, profile.of(host_timeline), profile.of(modeled_windows)
     idle, steps = subtract(windows, profile.of(busy_intervals)[device]), len(windows.starts)
@@ -140,9 +140,9 @@ def _culprit_rows(profile: Profile, device: int) -> Iterator[HeldUp]:
     if 100 * left * idle.total_ns <= thresholds.IDLE_PERCENT * (windows.total_ns - overhead_ns):
         return
 
-    def row(culprit: Attribution, ns: int, calls: Int64s, pattern: str) -> HeldUp:
+    def row(culprit: Attribution, ns: int, calls: Int64s, pattern: str) -> IdleReason:
         longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
-        return HeldUp(
+        return IdleReason(
             device=device,
             cause=culprit.cause,
             name=culprit.name,

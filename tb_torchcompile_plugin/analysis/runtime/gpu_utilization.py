@@ -13,9 +13,9 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     GapBin,
-    HeldUp,
     IdleCauses,
     IdleGap,
+    IdleReason,
     gap_histogram,
     idle_causes,
     idle_culprits,
@@ -103,7 +103,7 @@ class StepUtilization(msgspec.Struct, frozen=True):
     devices: list[DeviceInStep]
     verdict: Verdict
     launches: int  # whose call begins in the step
-    launch_call_us: float
+    kernel_launch_us: float
     graph_replays: int
 
 
@@ -165,8 +165,8 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
     verdict: Verdict | None  # over the steady steps, or over `window` where there are none
     mean: DeviceInStep | None  # what the verdict's device does in the step whose length is the step time
-    held_up: list[HeldUp]
-    held_up_of: str  # what the times of `held_up` are of: "a step"
+    idle_reasons: list[IdleReason]
+    idle_reasons_of: str  # what the times of `idle_reasons` are of: "a step"
     idle: list[DeviceIdle]
     streams: list[Stream]
     steps: list[StepUtilization]
@@ -204,8 +204,8 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
-        held_up=profile.of(idle_culprits),
-        held_up_of=profile.of(time_base),
+        idle_reasons=profile.of(idle_culprits),
+        idle_reasons_of=profile.of(time_base),
         idle=idle,
         streams=_streams(profile),
         steps=used.steps if used else [],
@@ -277,7 +277,7 @@ def utilization(profile: Profile) -> Utilization | None:
             devices=[_device(device, ns) for device, ns in in_step.items()],
             verdict=_verdict(in_step),
             launches=launches.launches,
-            launch_call_us=us(launches.time_ns),
+            kernel_launch_us=us(launches.time_ns),
             graph_replays=launches.replays,
         )
         rows.append(row)

@@ -61,8 +61,8 @@ class Kernels(msgspec.Struct, frozen=True):
     best: int | None  # row from which a step gains most if it takes half its time; None where unknown
     step_categories: list[StepCategory]
     peaks: list[roofline.DevicePeak]
-    no_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
-    no_flop: str
+    without_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
+    without_flop: str
     warnings: list[Notice]
 
 
@@ -126,15 +126,15 @@ def kernel_table(profile: Profile) -> Kernels:
         above = [row.achieved.above_floor_us for row in rows if row.achieved.above_floor_us is not None]
         floor = f", {duration(sum(above))} above the floor" if above else ""
         headline = f"{launches} of {distinct} took {duration(time)}{floor}."
-    no_flop = "how many operations they do, or they do no product"
+    without_flop = "how many operations they do, or they do no product"
     return Kernels(
         headline=headline,
         rows=rows,
         best=gains.index(max(gains)) if any(gains) else None,
         step_categories=profile.of(step_categories),
         peaks=peaks,
-        no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
-        no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
+        without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
+        without_flop=_left_out(peaks, rows, "flop_per_byte", without_flop),
         warnings=warnings,
     )
 

@@ -86,7 +86,7 @@ class LedgerSite(msgspec.Struct, frozen=True):
 class Ledger(msgspec.Struct, frozen=True):
     """The critical path of a step by owner; both tables have most time first."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     sites: Annotated[list[LedgerSite], column_head("By site")]
     rows: Annotated[list[LedgerRow], column_head("By site and kind")]
 

@@ -56,7 +56,7 @@ class Module(msgspec.Struct, frozen=True):
 class Modules(msgspec.Struct, frozen=True):
     """All modules; callers come before what they called."""
 
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
     modules: tuple[Module, ...]
     code: str | None  # what records stacks, where there were none
 

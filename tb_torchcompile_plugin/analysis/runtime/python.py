@@ -34,18 +34,18 @@ class PythonFunction(msgspec.Struct, frozen=True):
     name: str
     file: str | None
     line: int | None
-    whose: Whose
+    owner: Whose
     calls: int
     self_us: float  # while nothing that it called ran, operators included
     # While it was the user's innermost function, with the backward of that; None for others.
-    own_us: float | None
+    user_us: float | None
     total_us: float  # counts recursion once
 
 
 class PythonPart(msgspec.Struct, frozen=True):
     """Host time of the threads that called operators, by whose code ran: the parts sum to all that was recorded."""
 
-    whose: Whose
+    owner: Whose
     self_us: float
 
 
@@ -108,13 +108,13 @@ def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: i
     if not parts:
         return "Python stacks were not recorded."
     # The function that runs the loop is called once, and does not cost what it waits for.
-    in_steps = [row for row in functions if row.calls >= steps and row.own_us]
-    first = max(in_steps or functions, key=lambda row: row.own_us or 0.0, default=None)
-    if first is None or not first.own_us:
+    in_steps = [row for row in functions if row.calls >= steps and row.user_us]
+    first = max(in_steps or functions, key=lambda row: row.user_us or 0.0, default=None)
+    if first is None or not first.user_us:
         return "No function of yours ran in this span."
     where, when = at_line(first.file or "", first.line), "a step" if steps else "in this span"
-    share = percent(100 * first.own_us / sum(part.self_us for part in parts))
-    cost = f"{duration(first.own_us)} {when} with what it calls of libraries, {share} of the host’s time"
+    share = percent(100 * first.user_us / sum(part.self_us for part in parts))
+    cost = f"{duration(first.user_us)} {when} with what it calls of libraries, {share} of the host’s time"
     return f"{first.name} ({where}) costs most of your functions: {cost}."
 
 
@@ -123,9 +123,9 @@ def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart
     trace = profile.trace
     calls = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     calls_ns = int(trace.self_ns[calls & ~mask_of(trace.names, is_step)[trace.name]].sum())
-    times = {whose: sum(row.self_us for row in functions if row.whose == whose) for whose in _WHOSE}
+    times = {owner: sum(row.self_us for row in functions if row.owner == owner) for owner in _WHOSE}
     times["operators"] = us(calls_ns) / profile.of(_steps)
-    return [PythonPart(whose, time) for whose, time in times.items()]
+    return [PythonPart(owner, time) for owner, time in times.items()]
 
 
 def _steps(profile: Profile) -> int:
@@ -157,10 +157,10 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
             name=shown,
             file=frame.file if frame else None,
             line=frame.line if frame else None,
-            whose="yours" if is_yours else "library" if frame and frame.file else "built in",
+            owner="yours" if is_yours else "library" if frame and frame.file else "built in",
             calls=int(calls[code]),
             self_us=us(self_ns[code]) / steps,
-            own_us=us(own_ns[code]) / steps if is_yours else None,
+            user_us=us(own_ns[code]) / steps if is_yours else None,
             total_us=us(total_ns[code]) / steps,
         )
         functions.append(function)

@@ -98,7 +98,7 @@ class DevicePeak(Peak, frozen=True, kw_only=True):
 
     device: int
     name: str | None
-    known: bool  # false where the table has no such device: then shares of a peak are None
+    is_known: bool  # false where the table has no such device: then shares of a peak are None
 
 
 def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
@@ -115,7 +115,7 @@ def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
         except ValueError as error:
             peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
         figures = msgspec.structs.asdict(peak or Peak())
-        rows.append(DevicePeak(device=device, name=names.get(device), known=peak is not None, **figures))
+        rows.append(DevicePeak(device=device, name=names.get(device), is_known=peak is not None, **figures))
     return rows, notices
 
 

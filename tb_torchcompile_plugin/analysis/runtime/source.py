@@ -103,7 +103,7 @@ class ProgramLine(msgspec.Struct, frozen=True):
     function: str
     whole_function: bool
     text: str | None  # None where it was not recorded; of a user's Triton kernel its signature
-    no_text: str | None  # why there is no text
+    why_no_text: str | None  # why there is no text
     forward_us: float | None  # GPU times are None where no kernel is known to compute the line
     backward_us: float | None
     kernel_us: float | None  # forward and backward
@@ -300,7 +300,7 @@ def _row(
         function=info.function,
         whole_function=info.whole_function,
         text=info.text,
-        no_text=None if info.text else _no_text(profile.data, info),
+        why_no_text=None if info.text else _no_text(profile.data, info),
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,

@@ -31,7 +31,7 @@ class FlameFrame(msgspec.Struct, frozen=True):
     calls: int
     color: int  # index into the timeline's `categories`
     row: int | None  # the longest call; None for a folded frame
-    words: str
+    description: str
 
 
 class FlameThread(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ def _threads(timeline: Timeline, frames: _Frames, length: int) -> list[FlameThre
                     calls=calls,
                     color=int(frames.color[index]),
                     row=None if folded else int(frames.row[index]),
-                    words=f"{duration(us(ns))}, {share} of the stretch, in {plural(calls, 'call')}",
+                    description=f"{duration(us(ns))}, {share} of the stretch, in {plural(calls, 'call')}",
                 )
             )
         if drawn:

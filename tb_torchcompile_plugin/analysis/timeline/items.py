@@ -90,7 +90,7 @@ def _regions(profile: Profile, origin: int) -> list[Item]:
             row=call.index,
             compile_id=call.compile_id,
             facts={
-                "own_us": us(call.own_ns),
+                "user_us": us(call.own_ns),
                 "guard_us": us(call.guard_ns),
                 "overhead_us": us(call.overhead_ns),
                 "graph_us": us(call.graph_ns),

@@ -29,7 +29,7 @@ class Match(msgspec.Struct, frozen=True):
     """A row, and the text around the word."""
 
     id: str
-    says: str
+    text: str
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class KnownLine(msgspec.Struct, frozen=True):
 
     line: int
     text: str | None
-    no_text: str | None = None  # why the text is null
+    why_no_text: str | None = None  # why the text is null
     id: str | None = None  # of its row in `source`, null where nothing was measured
     kernel_us: float | None = None
     host_us: float | None = None
@@ -109,7 +109,7 @@ def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
         for id, row in zip(table.ids, table.rows):
             if isinstance(row, ProgramLine):
                 times = id, row.kernel_us, row.host_us, len(row.breaks), len(row.recompiles)
-                lines[row.file][row.line] = KnownLine(row.line, row.text, row.no_text, *times)
+                lines[row.file][row.line] = KnownLine(row.line, row.text, row.why_no_text, *times)
             for frame in getattr(row, "stack", None) or ():
                 lines[frame.file].setdefault(frame.line, KnownLine(frame.line, frame.source))
     return lines

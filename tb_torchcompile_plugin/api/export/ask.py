@@ -36,7 +36,7 @@ def _nothing(_: Any) -> None:
 # Each field that holds a text of these, and what is left of it.
 _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Frame: {"source": _nothing},
-    ProgramLine: {"text": _nothing, "no_text": lambda why: why or f"The text is {CODE_LEFT_OUT}"},
+    ProgramLine: {"text": _nothing, "why_no_text": lambda why: why or f"The text is {CODE_LEFT_OUT}"},
     KernelDetails: {"source": _nothing, "graph": _nothing, "has_benchmark": lambda _: False},
     GraphBreak: {"source": _nothing},
     GraphBreakSite: {"source": _nothing},

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError, WrongArgument
 
 
-class Held(msgspec.Struct, frozen=True):
+class ContentLine(msgspec.Struct, frozen=True):
     """A line of the list of contents: what, and how much of it or why not."""
 
     what: str
@@ -33,8 +33,8 @@ class FileContents(msgspec.Struct, frozen=True):
     made: str  # when, UTC
     version: str
     place: dict[str, str]  # the address that the file opens with
-    holds: list[Held]
-    left_out: list[Held]
+    holds: list[ContentLine]
+    left_out: list[ContentLine]
     parameters: dict[str, list[str]]  # by route, what distinguishes its questions
     reasons: dict[str, str]  # by route, why an answer is not in the file
     instead: str  # what to do about it
@@ -70,8 +70,8 @@ class Export:
     session: Session
     chosen: Chosen
     advance: ask.Advance | None = None
-    holds: list[Held] = field(default_factory=list)
-    left_out: list[Held] = field(default_factory=list)
+    holds: list[ContentLine] = field(default_factory=list)
+    left_out: list[ContentLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
@@ -125,7 +125,7 @@ class Export:
         run, _, span = self.ids
         yield from self._panels(*self.ids)
         answers = plural(len(self.pack.locations), "answer")
-        self.holds.append(Held("Panels", f"{answers}, {size(self.pack.bytes)}"))
+        self.holds.append(ContentLine("Panels", f"{answers}, {size(self.pack.bytes)}"))
         if span:
             yield from self._job(run, span)
             yield from self._timeline()
@@ -179,7 +179,7 @@ class Export:
         yield from self.pack.take()
         self._same_job(ids, job.map.spans)
         self.holds.append(
-            Held(
+            ContentLine(
                 f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.locations) - before, "answer")
             )
         )
@@ -203,15 +203,15 @@ class Export:
         try:
             timeline = self.session.profile(*self.ids).of(Timeline)
         except UserError as error:
-            self.left_out.append(Held("Timeline", str(error)))
+            self.left_out.append(ContentLine("Timeline", str(error)))
             return
         part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
         stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
         yield from part.keep(stretches, self._searched(ids))
-        self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
+        self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
-        self.holds.append(Held("Details on the timeline", details))
+        self.holds.append(ContentLine("Details on the timeline", details))
 
     def _searched(self, ids: ask.Texts) -> Iterator[str]:
         """Yield what links search the timeline for, most important first."""
@@ -242,9 +242,9 @@ class Export:
             yield from self.pack.take()
         if others:
             names = ", ".join(f"{run} {worker}" for run, worker, _ in others)
-            self.holds.append(Held("Comparisons", f"of this span with {names}"))
+            self.holds.append(ContentLine("Comparisons", f"of this span with {names}"))
         if not self.base:
-            self.left_out.append(Held("Comparisons with other runs", "--compare names one"))
+            self.left_out.append(ContentLine("Comparisons with other runs", "--compare names one"))
 
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
@@ -258,18 +258,18 @@ class Export:
             kept += 1
             yield from self._panels(*ids)
         if kept:
-            self.holds.append(Held("Panels of other spans", f"of {kept}, without their timelines"))
+            self.holds.append(ContentLine("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
             why = f"{plural(missing, 'span')}: the others take {size(self.chosen.panels_bytes)}"
-            self.left_out.append(Held("Panels of other spans", why))
+            self.left_out.append(ContentLine("Panels of other spans", why))
 
     def contents(self) -> FileContents:
         """Return what the file shows of itself; complete once its blocks have been written."""
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in ask.LEFT_OUT.values())
         needs = "needs the logdir, in TensorBoard"
-        left = [*self.left_out, *(Held(what.rpartition(" ")[0], needs) for what in never)]
+        left = [*self.left_out, *(ContentLine(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:
-            left.insert(0, Held("Code and graphs", "--no-code"))
+            left.insert(0, ContentLine("Code and graphs", "--no-code"))
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",

@@ -242,7 +242,7 @@ def _print_compiled(console: Console, answer: FirstAnswer) -> None:
         of_worker.get("compile_time"),
         of_span.get("graph_breaks") or of_worker.get("graph_breaks"),
         of_worker.get("recompiles"),
-        *((span.overview.pays,) if span else ()),
+        *((span.overview.payback,) if span else ()),
     ]
     if any(sentences):
         text_table.print_title(console, f"Compiled{_worker(answer)}")

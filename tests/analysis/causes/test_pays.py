@@ -125,9 +125,9 @@ def test_a_time_on_the_gpu_is_of_the_step_and_one_on_the_host_of_the_profiled_st
     assert profile.of(step_time).step_us == 50 and profile.of(step_time).steps == 2
     library, guards = rows["library"], rows["guards"]
     assert library.time_us == 10 and library.percent == 20
-    assert library.says.endswith("10.0 µs per step, 20.0 % of the step")
+    assert library.sentence.endswith("10.0 µs per step, 20.0 % of the step")
     assert guards.time_us is not None and guards.percent == pytest.approx(guards.time_us)
-    assert guards.says.endswith(" % of the profiled steps")
+    assert guards.sentence.endswith(" % of the profiled steps")
 
 
 def test_what_was_not_recorded_is_not_called_eager(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_what_may_be_chance_is_no_gain() -> None:
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
     recorded = SteadyTimes(None, times(1_990, 2_000, 2_010))
     eager = facts(9_000, compiled=False)
-    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).told_by == "nobody"
+    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).determined_by == "nobody"
     both = eager._replace(steady=SteadyTimes(eager.steady.unprofiled, times(8_000, 8_010)))
     assert measured_gain(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
 
@@ -224,14 +224,16 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
     eager = looped(tmp_path / "a", 100, noted_us=100)
     mine = beside(looped(tmp_path / "b", 150, compiled=True, noted_us=150), eager, "eager")
     answer = mine.of(payback)
-    assert answer.says[0].startswith("Compiling does not pay: a step takes 150 µs compiled and 100 µs eager")
-    assert answer.says[1] == "Compared with run eager, the same program eager."
+    assert answer.sentences[0].startswith(
+        "Compiling does not pay: a step takes 150 µs compiled and 100 µs eager"
+    )
+    assert answer.sentences[1] == "Compared with run eager, the same program eager."
     (row,) = (row for row in span_findings(mine) if row.rule == "compile_does_not_pay")
     assert row.predicted and (row.predicted.step_us, row.predicted.after_us) == (150, 100)
     assert row.predicted.low_us < 100 < row.predicted.high_us
     assert row.where == ["train.py:7"] and row.severity == "critical"
     other = beside(looped(tmp_path / "c", 100), looped(tmp_path / "d", 150, compiled=True), "compiled")
-    assert other.of(payback).says[0] == answer.says[0]
+    assert other.of(payback).sentences[0] == answer.sentences[0]
     assert not [row for row in span_findings(other) if row.rule == "compile_does_not_pay"], (
         "nothing to take away"
     )
@@ -262,13 +264,13 @@ def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> N
     faster = beside(looped(tmp_path / "b", 80, compiled=True), looped(tmp_path / "c", 100), "eager")
     for profile in (alone, faster):
         assert not [row for row in span_findings(profile) if row.rule == "compile_does_not_pay"]
-    assert faster.of(payback).even[0].steps == 150_000
+    assert faster.of(payback).break_even[0].steps == 150_000
 
 
 def test_nothing_of_what_was_compiled_ran(tmp_path: Path) -> None:
     answer = looped(tmp_path, 100, tried=True).of(payback)
-    assert answer.gain[0].verdict == "never" and answer.gain[0].told_by == "nothing_ran"
-    assert answer.says[0].startswith("Compiling does not pay: nothing of what torch compiled runs")
+    assert answer.gain[0].verdict == "never" and answer.gain[0].determined_by == "nothing_ran"
+    assert answer.sentences[0].startswith("Compiling does not pay: nothing of what torch compiled runs")
 
 
 def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: Path) -> None:
@@ -277,7 +279,7 @@ def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: P
 
     mine = looped(tmp_path, 100, compiled=True)
     mine.baseline_run = BaselineRun("eager", (), fails)
-    assert "Run eager cannot be read: it is cut off." in mine.of(payback).says
+    assert "Run eager cannot be read: it is cut off." in mine.of(payback).sentences
 
 
 def test_pauses_are_no_steps(tmp_path: Path) -> None:
@@ -299,12 +301,12 @@ def test_the_run_beside_is_read_with_the_one_that_is_asked_for(recording: Record
         sides.append(session.profile(run.run, worker.worker, worker.spans[0].span))
     compiled, eager = sides
     assert compiled.of(run_facts).compiled and not eager.of(run_facts).compiled
-    assert compiled.of(payback).says[0] == eager.of(payback).says[0]
-    assert compiled.of(payback).gain[0].told_by == "measured"
+    assert compiled.of(payback).sentences[0] == eager.of(payback).sentences[0]
+    assert compiled.of(payback).gain[0].determined_by == "measured"
     report = read_report(str(tmp_path))
     spans = [span for run in report.runs for worker in run.workers for span in worker.spans]
-    assert [span.pays.says[0] for span in spans if isinstance(span, SpanReport)] == [
-        compiled.of(payback).says[0]
+    assert [span.pays.sentences[0] for span in spans if isinstance(span, SpanReport)] == [
+        compiled.of(payback).sentences[0]
     ] * 2
     step_us, low_us, high_us = compiled.of(uncompiled) or (0.0, 0.0, 0.0)
     assert low_us < step_us < high_us

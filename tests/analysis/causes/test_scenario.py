@@ -113,13 +113,13 @@ def test_several_fixes_bring_no_less_than_the_best_and_never_count_twice(
     rows = profile.of(predicted_fixes)
     if not rows:
         return
-    picked = data.draw(st.lists(st.sampled_from([row.id for row in rows]), min_size=1))
-    answer = scenario(profile, picked)
-    assert answer.combined and answer.picked == list(dict.fromkeys(picked)) and not answer.unknown
-    best = min(row.predicted.after_us for row in rows if row.id in picked)
+    selected = data.draw(st.lists(st.sampled_from([row.id for row in rows]), min_size=1))
+    answer = scenario(profile, selected)
+    assert answer.combined and answer.selected == list(dict.fromkeys(selected)) and not answer.unknown
+    best = min(row.predicted.after_us for row in rows if row.id in selected)
     assert 0 <= answer.combined.low_us <= answer.combined.after_us <= answer.combined.high_us
     assert answer.combined.after_us <= best + 0.001
-    assert scenario(profile, picked[::-1] * 2).combined == answer.combined
+    assert scenario(profile, selected[::-1] * 2).combined == answer.combined
     sums_up(answer.now)
     sums_up(answer.after)
 
@@ -149,7 +149,7 @@ def test_a_fix_inside_of_another_one_brings_nothing_more(tmp_path: Path) -> None
     answers_of(profile).get(key_of(fixes), lambda: [garbage, replace(garbage, id="again")])
     answer = scenario(profile, ["garbage", "again"])
     assert answer.combined and answer.combined.after_us == 140
-    assert answer.needless == ["again"]
+    assert answer.unneeded == ["again"]
     assert ["nothing more" in row.note for row in answer.fixes] == [row.id == "again" for row in answer.fixes]
 
 
@@ -175,7 +175,7 @@ def test_the_sentence_says_on_whose_clock_and_what_recording_cost(tmp_path: Path
 
 def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
     answer = scenario(looped(tmp_path), ["garbage", "no such fix"])
-    assert (answer.picked, answer.unknown) == (["garbage"], ["no such fix"])
+    assert (answer.selected, answer.unknown) == (["garbage"], ["no such fix"])
 
 
 def test_fixes_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from profiles import data_of, ns, profile_in, profile_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare, compare_report
-from tb_torchcompile_plugin.analysis.compare.pairs import InWords
+from tb_torchcompile_plugin.analysis.compare.pairs import FormattedPair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
@@ -134,11 +134,11 @@ def test_three_noisy_steps_prove_nothing(comparison):
 
 
 def test_figures_are_told_with_the_deviation_of_steps(comparison):
-    words = {figure.name: figure.words for figure in comparison.figures}
-    assert words["step_us"] == InWords(
+    formatted = {figure.name: figure.formatted for figure in comparison.figures}
+    assert formatted["step_us"] == FormattedPair(
         "Step time", "13.6 ms ± 2.58 ms", "13.0 ms ± 522 µs", "−550 µs (−4.04 %)"
     )
-    assert (words["compile_s"].a, words["compile_s"].change) == ("–", "–")
+    assert (formatted["compile_s"].a, formatted["compile_s"].change) == ("–", "–")
 
 
 def test_tables_are_laid_out_by_the_types_of_their_rows():
@@ -298,8 +298,8 @@ def test_notes_tell_what_else_differs(tmp_path):
     assert comparison.step_time is not None and comparison.step_time.within_noise is None
 
 
-@pytest.mark.parametrize(("noted", "says"), [((40, 80), False), ((99, 98), False), ((40, None), True)])
-def test_what_recording_slowed_differently_is_told(tmp_path, noted, says):
+@pytest.mark.parametrize(("noted", "is_told"), [((40, 80), False), ((99, 98), False), ((40, None), True)])
+def test_what_recording_slowed_differently_is_told(tmp_path, noted, is_told):
     """By the handler's notes of steps that nobody recorded: recorded ones take 100 µs on both sides."""
     sides = []
     for name, unrecorded_us in zip("ab", noted):
@@ -311,7 +311,7 @@ def test_what_recording_slowed_differently_is_told(tmp_path, noted, says):
         data = data_of(summary)
         sides.append(Side(profile_with(tmp_path / name, steps, data), data))
     comparison = compare(*sides)
-    assert any(note.startswith("Steps of A are unprofiled") for note in comparison.notes) == says
+    assert any(note.startswith("Steps of A are unprofiled") for note in comparison.notes) == is_told
     assert comparison.step_time is not None
     assert (comparison.step_time.a.mean_us, comparison.step_time.b.mean_us) == (noted[0], noted[1] or 100)
 
@@ -325,7 +325,7 @@ def test_peaks_of_memory(tmp_path):
     (row,) = tables.memory
     assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
     assert row.reserved_bytes.b == 4096
-    assert row.words[0] == InWords("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
+    assert row.formatted[0] == FormattedPair("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
 
 
 def module(name, ts, dur):

@@ -15,7 +15,7 @@ SIZE = "L['x'].size()[0]"
 
 
 def calls(report: DynamicShapeReport) -> dict[int, int | None]:
-    return {row.size: row.calls for row in report.sizes if row.served == "dynamic"}
+    return {row.size: row.calls for row in report.sizes if row.handling == "dynamic"}
 
 
 def test_sizes_are_counted_call_by_call(programs: dict[str, GraphProgram]) -> None:
@@ -30,9 +30,18 @@ def test_sizes_are_counted_call_by_call(programs: dict[str, GraphProgram]) -> No
 
 def test_what_is_compiled_for_each_size(programs: dict[str, GraphProgram]) -> None:
     report = programs["static_lengths"].spans[-1].of(dynamic_shapes)
-    served = {row.size: row.served for row in report.sizes}
-    assert [size for size, how in served.items() if how == "specialised"] == [17, 24, 31, 33, 40, 65, 72, 90]
-    assert served[50] == "eager", "the ninth, for which the recompile limit left no room"
+    handling = {row.size: row.handling for row in report.sizes}
+    assert [size for size, how in handling.items() if how == "specialised"] == [
+        17,
+        24,
+        31,
+        33,
+        40,
+        65,
+        72,
+        90,
+    ]
+    assert handling[50] == "eager", "the ninth, for which the recompile limit left no room"
     row = next(
         row for row in findings(programs["static_lengths"].spans[-1]).findings if row.rule == "dynamic_shapes"
     )
@@ -76,7 +85,7 @@ def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
 
 def test_without_compile_data_it_is_unknown(tmp_path: Path) -> None:
     report = profile_with(tmp_path, [slice_("aten::mm", 0, 5)], None).of(dynamic_shapes)
-    assert report.says[0].startswith("Whether sizes are dynamic is not known")
+    assert report.sentences[0].startswith("Whether sizes are dynamic is not known")
 
 
 @pytest.mark.parametrize("dims", [7, [[10**30]], "x"])

@@ -33,13 +33,13 @@ def test_each_issue_stands_once_with_its_line_where_that_is_known() -> None:
         ("missing fake kernel", "my.op", None, 1),
         ("value of the example used", "u0 > 3", 4, 2),
     ]
-    assert answer.says == ("2 exports; 2 issues, the first: missing fake kernel (my.op).",)
+    assert answer.sentences == ("2 exports; 2 issues, the first: missing fake kernel (my.op).",)
 
 
 def test_an_export_is_no_compilation_without_an_end() -> None:
     data = data_of(pb.CompileSummary(compilations=[an_export(0)]))
     assert [row.status for row in data.of(compilations)] == ["exported"]
-    assert data_of(pb.CompileSummary()).of(exports).says == ("torch.export was not called.",)
+    assert data_of(pb.CompileSummary()).of(exports).sentences == ("torch.export was not called.",)
 
 
 def test_neither_exports_nor_packages_are_recompiles_of_each_other() -> None:

@@ -35,7 +35,7 @@ def test_every_field_that_torch_wrote_is_there(recording: Recording, program: st
                     (row.name, row.value) for row in mine
                 }
                 assert len({(row.record, row.name) for row in mine}) == len(mine)
-                assert all(row.known for row in mine)
+                assert all(row.is_known for row in mine)
                 seen += 1
         assert seen >= len(summary.compilations)
 
@@ -43,8 +43,8 @@ def test_every_field_that_torch_wrote_is_there(recording: Recording, program: st
 def test_a_field_that_is_new_is_shown_as_such() -> None:
     row = Compilation(key=CompileKey(compile_id="0/0"), metrics={"guard_count": "3", "flux": '"<b>"'})
     known, new = metrics(data_of(CompileSummary(compilations=[row])), 0, "0/0")
-    assert (known.group, known.name, known.known) == ("guards", "guard_count", True)
-    assert (new.group, new.name, new.value, new.known) == ("other", "flux", '"<b>"', False)
+    assert (known.group, known.name, known.is_known) == ("guards", "guard_count", True)
+    assert (new.group, new.name, new.value, new.is_known) == ("other", "flux", '"<b>"', False)
 
 
 @pytest.mark.torch
@@ -55,6 +55,6 @@ def test_the_fields_of_this_torch_are_known() -> None:
     unknown = [
         metric.name
         for metric in metrics(data_of(CompileSummary(compilations=[row])), 0, "0/0")
-        if not metric.known
+        if not metric.is_known
     ]
     assert unknown == []

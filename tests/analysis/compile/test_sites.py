@@ -97,7 +97,7 @@ def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) 
     )
     assert saved_us(about) is None and direct_us(about) == 50
     assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
-    assert (break_sites(about)[0].no_price or "").startswith("No work of a GPU was recorded")
+    assert (break_sites(about)[0].why_no_cost or "").startswith("No work of a GPU was recorded")
 
 
 def test_a_break_inside_of_a_break_is_measured_once(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_breaks_of_a_thread_without_operators_are_unknown(tmp_path: Path) -> Non
     assert count_sites(lost) is saved_us(lost) is direct_us(lost) is None
     logged = profile_with(tmp_path, [*seen, *other], log(reported("0/0", 7)))
     (site,) = break_sites(logged)
-    assert (site.no_price or "").startswith(f"Thread {AUTOGRAD} launched 5 of 5 kernels")
+    assert (site.why_no_cost or "").startswith(f"Thread {AUTOGRAD} launched 5 of 5 kernels")
     assert headline(logged) == "1 graph break site. Its cost is unknown: see below."
     assert count_sites(logged) == 1 and saved_us(logged) is None
     assert saved_us(profile_with(tmp_path, [*seen, *other], log())) == 0
@@ -157,9 +157,10 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
     data = log(reported("0/0", 7), reported("5/0", 9))
     ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
     assert (
-        ran.no_price == "Regions that it ended ran 3 times, but no compiled graph on both sides of the break"
+        ran.why_no_cost
+        == "Regions that it ended ran 3 times, but no compiled graph on both sides of the break"
     )
-    assert other.no_price == "It was not executed inside this span"
+    assert other.why_no_cost == "It was not executed inside this span"
 
 
 def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Pa
     summary = CompileSummary(compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks)
     events = [slice_("Torch-Compiled Region: 2/0", 100 * n, 50) for n in range(3)]
     about = answered(profile_with(tmp_path, events, data_of(summary)), graph_break_costs, [])
-    assert graph_break_sites(about)[0].no_price == (
+    assert graph_break_sites(about)[0].why_no_cost == (
         "f and g run eager because of it, so there is no graph to come back to"
     )
     assert headline(about) == (

@@ -168,16 +168,18 @@ def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Recording
 
 def test_without_times_it_says_so() -> None:
     said = answer(start("r", CompileSummary()))
-    assert said.says == ("No compilation with a time was recorded: nothing says how this process started",)
+    assert said.sentences == (
+        "No compilation with a time was recorded: nothing says how this process started",
+    )
     assert not said.parts and not said.start_lookups
 
 
 def test_a_log_counts_from_its_first_compilation() -> None:
     said = answer(start("r", summary_of(a_compilation())))
-    assert said.says[-2].startswith(
+    assert said.sentences[-2].startswith(
         "When the process began is not known: this counts from the first compilation."
     )
-    assert said.says[-1].startswith("No first steady step was noted")
+    assert said.sentences[-1].startswith("No first steady step was noted")
 
 
 # -- caches -------------------------------------------------------------------------------------------------------
@@ -186,13 +188,13 @@ def test_a_log_counts_from_its_first_compilation() -> None:
 def test_a_cold_and_a_warm_start_side_by_side() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
     said = answer(cold, warm)
-    assert said.says[0].startswith(
+    assert said.sentences[0].startswith(
         "20.0 s until the first steady step, 50.0 % of it compiling: 5.00 s Inductor and "
     )
-    assert said.says[1].startswith(
+    assert said.sentences[1].startswith(
         "2 of 2 lookups in the compile caches missed: hits would have skipped up to 8.00 s"
     )
-    assert said.says[2] == (
+    assert said.sentences[2] == (
         "Measured against warm, w: what both compiled took 10.0 s cold and 2.50 s warm, so a warm start saves 7.50 s. "
         "torch's hits count 8.00 s."
     )
@@ -204,7 +206,7 @@ def test_a_cold_and_a_warm_start_side_by_side() -> None:
         ("cold", 1, 10),
         ("warm", 1, 2.5),
     ]
-    assert "so the warm start saved 7.50 s" in answer(warm, cold).says[1]
+    assert "so the warm start saved 7.50 s" in answer(warm, cold).sentences[1]
     assert start_findings(Starts(cold, (warm,))) == []  # a first run cannot hit
 
 
@@ -231,14 +233,14 @@ def test_what_a_process_stored_itself_is_no_warm_start() -> None:
 
 def test_hits_that_spare_nothing() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, load_s=9, after_s=60))
-    assert "The hits spared nothing" in answer(warm, cold).says[1]
+    assert "The hits spared nothing" in answer(warm, cold).sentences[1]
 
 
 def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
     aot, graph = said.start_lookups
     assert aot.differs == graph.differs == "setting max_autotune (False → True)" and graph.than == "a, w"
-    assert said.says[2].endswith(f"against a, w: {graph.differs}.")
+    assert said.sentences[2].endswith(f"against a, w: {graph.differs}.")
 
 
 def test_a_miss_names_the_line_whose_code_differs() -> None:
@@ -260,7 +262,7 @@ def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> 
 
 def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
     same = [start("job", process(), rank) for rank in (0, 1)]
-    assert any(text.endswith("on the others before they compile.") for text in answer(*same).says)
+    assert any(text.endswith("on the others before they compile.") for text in answer(*same).sentences)
     other = [
         start("job", process(key=str(rank), setting=f"[{rank}] inductor_config[r]: {rank}"), rank)
         for rank in (0, 1)
@@ -269,14 +271,16 @@ def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
         text.endswith(
             "Their keys differ in setting r (0 → 1), so that none can use what another one compiled."
         )
-        for text in answer(*other).says
+        for text in answer(*other).sentences
     )
     for one in other:
         one.data.summary.environment.settings[COMPILE_ON_ONE_RANK[0]] = "False"
-    assert any("compile_on_one_rank takes the rank out of graphs" in text for text in answer(*other).says)
+    assert any(
+        "compile_on_one_rank takes the rank out of graphs" in text for text in answer(*other).sentences
+    )
     for one in other:
         one.data.summary.environment.settings[COMPILE_ON_ONE_RANK[0]] = "True"
-    assert not any("takes the rank out" in text for text in answer(*other).says)
+    assert not any("takes the rank out" in text for text in answer(*other).sentences)
 
 
 def test_a_file_without_code_names_the_place_alone() -> None:

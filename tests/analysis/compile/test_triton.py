@@ -33,9 +33,9 @@ def test_the_configuration_in_use_with_those_that_were_tried() -> None:
         ("XBLOCK=1", 100.0, False),
     ]
     assert answer.triton_kernels[0].time_us is None and answer.triton_kernels[0].shared_bytes is None
-    assert answer.says[0] == "2 Triton kernels: 1 spills registers into memory."
+    assert answer.sentences[0] == "2 Triton kernels: 1 spills registers into memory."
     assert (
-        answer.says[2]
+        answer.sentences[2]
         == "2 configurations were measured: the slowest of triton_poi_0 takes 20.0 µs, 100 % more than its fastest."
     )
 
@@ -49,7 +49,7 @@ def test_templates_of_an_operator_are_candidates_and_no_kernel() -> None:
 
 
 def test_nothing_was_kept() -> None:
-    (said,) = data_of(pb.CompileSummary()).of(triton).says
+    (said,) = data_of(pb.CompileSummary()).of(triton).sentences
     assert "triton=True" in said
 
 

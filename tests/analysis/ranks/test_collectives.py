@@ -52,18 +52,18 @@ def test_of_a_rank_alone_a_bandwidth_is_the_least_that_it_may_be(tmp_path: Path)
     for one in job.ranks:
         for row in one.profile.of(collectives).rows:
             assert (row.wait_us, row.transfer_us) == (None, None)
-            assert row.gb_s_is in (None, "at_least")
+            assert row.gb_s_kind in (None, "at_least")
 
 
 def test_in_a_job_no_waiting_is_in_a_bandwidth(tmp_path: Path) -> None:
     """Ranks 0 and 1 wait for rank 2; the transfer takes as long on all of them."""
     job = job_with_sizes(tmp_path)
     (row,) = collectives(job.ranks[0].profile).rows
-    assert row.gb_s == pytest.approx(4_000 / 42_000) and row.gb_s_is == "at_least"
+    assert row.gb_s == pytest.approx(4_000 / 42_000) and row.gb_s_kind == "at_least"
     for rank in range(3):
         (row,) = rank_collectives(one_rank(job, rank)).rows
         assert (row.transfer_us, row.wait_us) == (2 * 2, 0 if rank == 2 else 2 * 40)
-        assert row.gb_s == pytest.approx(4_000 / 2_000) and row.gb_s_is == "exact"
+        assert row.gb_s == pytest.approx(4_000 / 2_000) and row.gb_s_kind == "exact"
         assert row.time_us == (row.transfer_us or 0) + (row.wait_us or 0)
     with pytest.raises(NotFound, match="no trace of rank 3"):
         rank_collectives(one_rank(job, 3))
@@ -96,11 +96,11 @@ def test_a_report_tells_transfers_of_ranks_of_a_job(tmp_path: Path) -> None:
     spans = [span for worker in report.runs[0].workers for span in worker.spans]
     for span in spans:
         assert isinstance(span, SpanReport)
-        assert [row.gb_s_is for row in span.collectives] == ["exact"]
+        assert [row.gb_s_kind for row in span.collectives] == ["exact"]
     (tmp_path / "rank1.1.pt.trace.json").unlink()
     (tmp_path / "rank2.1.pt.trace.json").unlink()
     (span,) = read_report(str(tmp_path)).runs[0].workers[0].spans
-    assert isinstance(span, SpanReport) and [row.gb_s_is for row in span.collectives] == ["at_least"]
+    assert isinstance(span, SpanReport) and [row.gb_s_kind for row in span.collectives] == ["at_least"]
 
 
 def test_without_communication_there_is_none(tmp_path: Path) -> None:

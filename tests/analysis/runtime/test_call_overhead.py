@@ -40,10 +40,10 @@ def test_only_calls_in_steps_count(tmp_path):
     cost = overhead(made)
     assert (cost.steps, cost.window_us, cost.calls) == (1, 200, 1)
     assert (cost.guard_us, cost.overhead_us, cost.graph_us, cost.backward_us) == (5, 3, 22, 40)
-    assert cost.beside_percent == pytest.approx(100 * 8 / 70)
+    assert cost.overhead_percent == pytest.approx(100 * 8 / 70)
     (row,) = compiled_regions(made)
     assert (row.calls, row.guard_us_per_call, row.guard_us_per_step, row.graph_us_per_call) == (2, 5, 5, 22)
-    assert row.beside_percent == pytest.approx(100 * 8 / 30)
+    assert row.overhead_percent == pytest.approx(100 * 8 / 30)
     assert headline(made) == (
         "Guards and wrappers take 8.00 µs a step, 4.00 % of the profiled steps: guards 5.00 µs, wrappers 3.00 µs, "
         "for 1 call. "
@@ -93,8 +93,8 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
     cost = overhead(made)
     assert (cost.guard_us, cost.overhead_us) == (5, None)
-    assert (cost.graph_us, cost.beside_percent) == (None, None)
-    assert (row.overhead_us_per_call, row.graph_us_per_call, row.beside_percent) == (None, None, None)
+    assert (cost.graph_us, cost.overhead_percent) == (None, None)
+    assert (row.overhead_us_per_call, row.graph_us_per_call, row.overhead_percent) == (None, None, None)
     assert headline(made) == (
         "Guards take 5.00 µs in this span, 8.93 % of the span, for 1 call. The trace does not mark all of their graphs."
     )

@@ -159,13 +159,13 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     assert row.launches_avoided == 3 and row.functions == 1
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
     assert [one.agree for one in report.counts] == [False, True, None, False], "the log has none of them"
-    assert "Recordings in this span do not agree: log 0, trace 2." in report.says
-    assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.says)
+    assert "Recordings in this span do not agree: log 0, trace 2." in report.sentences
+    assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.sentences)
 
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:
     report = profile_with(tmp_path, graph_call(5), None).of(cuda_graphs)
-    assert report.says == ("CUDA graphs are not used: torch.compile was not told to.",)
+    assert report.sentences == ("CUDA graphs are not used: torch.compile was not told to.",)
     assert not report.functions and not report.counts
 
 

@@ -10,7 +10,7 @@ import pytest
 from profiles import profile_in, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
-from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, idle_culprits
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import IdleReason, idle_culprits
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import subtract
@@ -28,7 +28,7 @@ def steps(*, shapes: bool = False) -> list[Event]:
     return events
 
 
-def by_culprit(rows: list[HeldUp]) -> dict[tuple[str, str], HeldUp]:
+def by_culprit(rows: list[IdleReason]) -> dict[tuple[str, str], IdleReason]:
     return {(row.cause, row.name): row for row in rows}
 
 

@@ -63,7 +63,7 @@ def test_without_stacks_the_compiled_frame_holds_them(recording):
 
 def test_without_stacks_nothing_is_known(tmp_path):
     answer = modules(profile_with(tmp_path, [slice_("aten::mm", 0, 1)]))
-    assert answer.says[0] == "No modules in this span." and "not recorded" in answer.says[1]
+    assert answer.sentences[0] == "No modules in this span." and "not recorded" in answer.sentences[1]
 
 
 def test_self_times_sum_to_what_the_outermost_calls_took(recording):

@@ -20,7 +20,7 @@ def test_a_recursive_function_counts_once_in_its_total(tmp_path):
     events += [slice_("aten::mm", 72, 10), frame("a.py(1): f", 200, 5)]
     f, g = python_time(profile_with(tmp_path, events)).functions
     assert (f.name, f.file, f.line, f.calls, f.self_us, f.total_us) == ("f", "a.py", 1, 3, 85, 105)
-    assert (g.name, g.self_us, g.total_us, g.whose) == ("g", 10, 20, "yours")
+    assert (g.name, g.self_us, g.total_us, g.owner) == ("g", 10, 20, "yours")
 
 
 def test_calls_with_one_stack_are_one_frame(tmp_path):
@@ -53,11 +53,11 @@ def test_times_are_of_a_step_and_the_costliest_function_is_named(tmp_path):
             frame("numpy/core.py(3): dot", at + 210, 400),
         ]
     answer = python_time(profile_with(tmp_path, events))
-    own: dict[str, Any] = {row.name: row.own_us for row in answer.functions}
+    own: dict[str, Any] = {row.name: row.user_us for row in answer.functions}
     assert own == {"main": 300, "gelu": None, "forward": 500, "dot": None}
     said = "costs most of your functions: 500 µs a step with what it calls of libraries, 62.5 %"
     assert f"forward (model.py:17) {said} of the host’s time." == answer.headline
-    parts = {part.whose: part.self_us for part in answer.parts}
+    parts = {part.owner: part.self_us for part in answer.parts}
     assert parts == {"yours": 300, "library": 420, "built in": 0, "operators": 80}
 
 
@@ -66,7 +66,7 @@ def test_the_backward_of_what_a_function_called_is_its_own(tmp_path):
     backward = slice_("MmBackward0", 300, 50, tid=AUTOGRAD)
     backward["args"] = {"Sequence number": 4, "Fwd thread id": 1}
     answer = python_time(profile_with(tmp_path, [frame("m.py(1): f", 10, 40), forward, backward]))
-    assert [(row.self_us, row.own_us) for row in answer.functions] == [(20, 90)]
+    assert [(row.self_us, row.user_us) for row in answer.functions] == [(20, 90)]
 
 
 def test_a_framework_is_a_library_and_the_loop_that_runs_it_all_is_not_what_costs(tmp_path):
@@ -76,7 +76,7 @@ def test_a_framework_is_a_library_and_the_loop_that_runs_it_all_is_not_what_cost
         events += [frame("train.py(17): torch_dynamo_resume_in_forward_at_30", at + 100, 200)]
         events += [slice_("aten::mm", at + 110, 10)]
     answer = python_time(profile_with(tmp_path, events))
-    own: dict[str, Any] = {row.name: (row.whose, row.own_us) for row in answer.functions}
+    own: dict[str, Any] = {row.name: (row.owner, row.user_us) for row in answer.functions}
     assert own["advance"] == ("library", None) and own["forward after line 30"] == ("yours", 200)
     assert own["main"][1] > 200 and answer.headline.startswith(
         "forward after line 30 (train.py:17) costs most"
@@ -88,7 +88,7 @@ def test_a_call_whose_end_was_missed_takes_no_time_from_its_caller(tmp_path):
     events = [frame("m.py(1): f", 0, 100), frame("<built-in method __exit__>", 10, 150)]
     events += [frame("torch/a.py(2): g", 50, 30), slice_("aten::mm", 55, 5), frame("m.py(9): h", 120, 20)]
     answer: Any = python_time(profile_with(tmp_path, events))
-    times = {row.name: (row.self_us, row.own_us) for row in answer.functions}
+    times = {row.name: (row.self_us, row.user_us) for row in answer.functions}
     assert times["f"] == (10, 100) and times["g"] == (25, None) and times["h"] == (20, 20)
     assert all(row.self_us >= 0 for row in answer.functions)
 

@@ -129,7 +129,7 @@ def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
     assert (row.key, row.function, row.whole_function) == ("app/model.py:17", "forward", True)
     assert (row.forward_us, row.backward_us, row.host_us, answer.unknown_us) == (11, 7, 90, 2)
     assert (answer.host_from, answer.has_steps, row.text) == ("stacks", True, None)
-    assert row.no_text == "A stack tells the function, and no text"
+    assert row.why_no_text == "A stack tells the function, and no text"
 
 
 def test_a_call_that_launches_several_kernels_is_shared_out_among_them(tmp_path):
@@ -182,7 +182,7 @@ def test_a_line_without_text_says_why(tmp_path, source_of, capture, why):
     summary = CompileSummary(compilations=[COMPILED], environment=Environment(capture=capture))
     made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, source_of, ""))
     (row,) = source(made).rows
-    assert (row.text, row.no_text) == (None, why)
+    assert (row.text, row.why_no_text) == (None, why)
 
 
 def test_what_a_failed_guard_quotes_is_the_text_of_its_line(tmp_path):
@@ -194,7 +194,7 @@ def test_what_a_failed_guard_quotes_is_the_text_of_its_line(tmp_path):
     )
     made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, "summary", ""))
     row = rows_of(source(made))["train.py:4"]
-    assert (row.text, row.no_text, len(row.recompiles)) == ("x * s", None, 1)
+    assert (row.text, row.why_no_text, len(row.recompiles)) == ("x * s", None, 1)
 
 
 def test_a_report_has_the_hottest_lines_with_their_sentence(recording, monkeypatch):

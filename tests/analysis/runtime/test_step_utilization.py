@@ -83,7 +83,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert (one.busy_us, one.idle_us) == (40, 60)
     assert [device.busy_us for device in second.devices] == [10, 20]
     assert first.verdict.device == 0 and second.verdict.device == 1
-    assert (first.launches, first.launch_call_us, second.launches) == (2, 6, 0)
+    assert (first.launches, first.kernel_launch_us, second.launches) == (2, 6, 0)
     mean = answer.mean
     assert mean is not None and answer.verdict is not None and mean.device == answer.verdict.device == 0
     assert (mean.compute_us, mean.exposed_communication_us, mean.exposed_memory_us) == (15, 5, 10)

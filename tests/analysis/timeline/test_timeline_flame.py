@@ -58,7 +58,7 @@ def test_calls_with_one_stack_are_one_frame_clipped_to_the_stretch(tmp_path: Pat
     ]
     assert main.time_ns == 62_000
     assert said_of(other) == [("elsewhere", 0, 0, 30_000, 1)]
-    assert main.frames[1].words == "40.0 µs, 64.5 % of the stretch, in 2 calls"
+    assert main.frames[1].description == "40.0 µs, 64.5 % of the stretch, in 2 calls"
 
 
 def test_a_frame_leads_to_its_longest_call(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_sections_are_those_of_the_answers(report: Report) -> None:
 
 def test_a_section_is_all_that_begins_so() -> None:
     names = chosen(["steps", "gpu_utilization"])
-    assert names[0] == "steps" and "gpu_utilization.held_up" in names and "kernels" not in names
+    assert names[0] == "steps" and "gpu_utilization.idle_reasons" in names and "kernels" not in names
     with pytest.raises(WrongArgument, match="There are kernels"):
         chosen(["kernel"])
 

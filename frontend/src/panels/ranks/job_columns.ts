@@ -68,7 +68,7 @@ export const LATE_COLUMNS: Column<LateRow>[] = [
   },
   { key: 'where', label: 'Your line' },
   { key: 'excess_us', label: 'Longer' },
-  { key: 'usual_us', label: 'Usual', scaleWith: 'excess_us' },
+  { key: 'typical_us', label: 'Usual', scaleWith: 'excess_us' },
 ];
 
 const NO_SIZE = 'The trace does not tell how much it moves';

@@ -1,4 +1,4 @@
-/** A step in pictures: now, and after what was picked. */
+/** A step in pictures: now, and after what was selected. */
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { GpuPart, HostPart, Predicted } from '../../../api/types';
 import { barPart, idlePart } from '../../../names/parts';

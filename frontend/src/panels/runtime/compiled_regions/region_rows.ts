@@ -68,7 +68,7 @@ export const REGION_COLUMNS: Column<CompiledRegion>[] = [
     label: 'Graph a call',
   },
   {
-    key: 'beside_percent',
+    key: 'overhead_percent',
     label: '% beside it',
   },
   {

@@ -7,7 +7,7 @@ import type {
   LaunchCall,
   StepUtilization,
   Stream,
-  HeldUp,
+  IdleReason,
   GpuUtilization,
   IdleCauses,
   Verdict,
@@ -18,7 +18,7 @@ import { meaningOf } from '../../../api/meanings.svelte';
 import type { Column } from '../../../table/table';
 import { shortKernel } from '../../../names/kernel_names';
 import {
-  heldUpName,
+  idleReasonName,
   HOST_CAUSES,
   HOST_KINDS,
   hostHelp,
@@ -70,7 +70,7 @@ export const STEP_COLUMNS: Column<DeviceStep>[] = [
     meaning: (r) => meaningOf('bounds', r.step.verdict.bound),
   },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
-  { key: 'launch_call_us', label: 'Launch calls', value: (r) => r.step.launch_call_us },
+  { key: 'kernel_launch_us', label: 'Launch calls', value: (r) => r.step.kernel_launch_us },
   { key: 'graph_replays', label: 'Graph replays', kind: 'count', value: (r) => r.step.graph_replays },
 ];
 
@@ -107,12 +107,12 @@ export function binItems(bins: GapBin[]) {
 }
 
 /** The table of what held a GPU up. */
-export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
+export const IDLE_REASON_COLUMNS: Column<IdleReason>[] = [
   {
     key: 'name',
     label: 'Culprit',
     value: (r) => r.name || HOST_CAUSES[r.cause][0],
-    show: heldUpName,
+    show: idleReasonName,
     title: (r) => `${HOST_CAUSES[r.cause][0]}: ${hostHelp(r.cause)}`,
     grow: 2,
   },

@@ -56,7 +56,7 @@ export function memoryChart(rows: Kernel[], peak: DevicePeak): Chart {
   };
 }
 
-/** TFLOP/s over operations a byte, where both are known: the slope is the memory's, the level the arithmetic's. */
+/** TFLOP/s over operations a byte, where both are is_known: the slope is the memory's, the level the arithmetic's. */
 export function arithmeticChart(rows: Kernel[], peak: DevicePeak): Chart {
   const points = rows.flatMap((row) => {
     const { flop_per_byte: x, tflop_s: y } = row.achieved;

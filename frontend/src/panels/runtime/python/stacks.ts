@@ -21,7 +21,7 @@ export function stackLanes(
   function folded(i: number): { drawn: number[]; hidden: number } {
     const fold = { drawn: [] as number[], hidden: 0 };
     for (const child of calls(i)) {
-      if (of(child).whose === 'yours') fold.drawn.push(child);
+      if (of(child).owner === 'yours') fold.drawn.push(child);
       else {
         const { drawn, hidden } = folded(child);
         fold.drawn.push(...drawn);
@@ -34,7 +34,7 @@ export function stackLanes(
   function addFrame(i: number, start: number, depth: number, open: boolean): number {
     const f = of(i);
     const end = start + frames.total_us[i]!;
-    const yours = f.whose === 'yours';
+    const yours = f.owner === 'yours';
     const free = yours || open || opened.has(i);
     const { drawn, hidden } = free ? { drawn: calls(i), hidden: 0 } : folded(i);
     const slice: IcicleSlice = {

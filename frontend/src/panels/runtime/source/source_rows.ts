@@ -69,8 +69,8 @@ export function sourceColumns({ host_from, has_steps, rows }: Program): Column<P
       label: 'Your code',
       value: codeOf,
       title: (r) =>
-        [r.text?.trim() ?? r.no_text, ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
-      unknown: (r) => r.no_text ?? '',
+        [r.text?.trim() ?? r.why_no_text, ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
+      unknown: (r) => r.why_no_text ?? '',
       grow: 2,
     },
     {
