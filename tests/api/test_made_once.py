@@ -37,12 +37,8 @@ def answers_counted() -> Iterator[Calls]:
         # Each value of a generator counts as a call; lambdas are the conditions of rules, all of one name.
         if code.co_flags & CO_GENERATOR or code.co_name == "<lambda>":
             return
-        if (
-            code.co_name == "<lambda>"
-        ):  # the condition of a rule or fix: cheap, and asked of answers that are kept
-            return
         arguments = code.co_varnames[: code.co_argcount]
-        if len(arguments) == 1 + (code.co_name == "__init__"):
+        if len(arguments) == 1 + (code.co_name == "__init__") and not code.co_kwonlyargcount:
             subject = frame.f_locals[arguments[-1]]
             if isinstance(subject, Memoized) and arguments[-1] != "self":
                 subjects.append(subject)  # kept, or its id might be given to another one

@@ -8,11 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Digest(_message.Message):
-    __slots__ = ("format_version", "rank", "world_size", "host_name", "trace_name", "trace_bytes", "base_ns", "begin_ns", "end_ns", "notices", "host_steps", "calls", "steps", "host", "kernels", "compiled", "step_us")
+    __slots__ = ("format_version", "rank", "world_size", "host_name", "device_name", "torch_version", "trace_name", "trace_bytes", "base_ns", "begin_ns", "end_ns", "notices", "host_steps", "calls", "steps", "host", "kernels", "compiled", "step_us")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     HOST_NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_NAME_FIELD_NUMBER: _ClassVar[int]
+    TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRACE_NAME_FIELD_NUMBER: _ClassVar[int]
     TRACE_BYTES_FIELD_NUMBER: _ClassVar[int]
     BASE_NS_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +32,8 @@ class Digest(_message.Message):
     rank: int
     world_size: int
     host_name: str
+    device_name: str
+    torch_version: str
     trace_name: str
     trace_bytes: int
     base_ns: int
@@ -43,7 +47,7 @@ class Digest(_message.Message):
     kernels: bytes
     compiled: bytes
     step_us: float
-    def __init__(self, format_version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host_name: _Optional[str] = ..., trace_name: _Optional[str] = ..., trace_bytes: _Optional[int] = ..., base_ns: _Optional[int] = ..., begin_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., notices: _Optional[_Iterable[_Union[DigestNotice, _Mapping]]] = ..., host_steps: _Optional[int] = ..., calls: _Optional[bytes] = ..., steps: _Optional[bytes] = ..., host: _Optional[bytes] = ..., kernels: _Optional[bytes] = ..., compiled: _Optional[bytes] = ..., step_us: _Optional[float] = ...) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host_name: _Optional[str] = ..., device_name: _Optional[str] = ..., torch_version: _Optional[str] = ..., trace_name: _Optional[str] = ..., trace_bytes: _Optional[int] = ..., base_ns: _Optional[int] = ..., begin_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., notices: _Optional[_Iterable[_Union[DigestNotice, _Mapping]]] = ..., host_steps: _Optional[int] = ..., calls: _Optional[bytes] = ..., steps: _Optional[bytes] = ..., host: _Optional[bytes] = ..., kernels: _Optional[bytes] = ..., compiled: _Optional[bytes] = ..., step_us: _Optional[float] = ...) -> None: ...
 
 class DigestNotice(_message.Message):
     __slots__ = ("problem", "kept", "next_step")

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.job.digest.file import LARGEST, left_out
 from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
@@ -109,6 +109,8 @@ def _identified(profile: Profile) -> pb.Digest:
         rank=recorded_number(trace, "rank"),
         world_size=recorded_number(trace, "world_size"),
         host_name=host_of(trace.metadata),
+        device_name=next(iter(device_names(trace).values()), None) or None,
+        torch_version=(profile.summary and profile.summary.environment.torch_version) or None,
         base_ns=trace.base_ns,
         begin_ns=begin,
         end_ns=end,
