@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.reader.trace.events import (
     sound_object,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
+from tb_torchcompile_plugin.reader.trace.layout.layout import EventBatch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
@@ -145,7 +145,7 @@ class Decoder:
         else:
             self._add(batch)
 
-    def _with_odd(self, batch: Batch, at: Array, texts: list[bytes]) -> Batch | None:
+    def _with_odd(self, batch: EventBatch, at: Array, texts: list[bytes]) -> EventBatch | None:
         """Put in odd events; None where one cannot be decoded, or not be put into order with the others."""
         if not texts:
             return batch
@@ -165,14 +165,14 @@ class Decoder:
         """Add events."""
         self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Event]) -> Batch:
+    def _batch(self, events: Sequence[Event]) -> EventBatch:
         count = len(events)
         exact = [exact_ns(bytes(event.ts)) for event in events]
         stamps = np.array([stamp or 0 for stamp in exact], np.int64)
         no_stamp = np.array([stamp is None for stamp in exact], bool)
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        batch = Batch(codes, stamps, no_stamp, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
+        batch = EventBatch(codes, stamps, no_stamp, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
         us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
@@ -196,7 +196,7 @@ class Decoder:
             batch.meta.append((event.name, event.pid, event.tid, value))
         return batch
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: EventBatch) -> None:
         kinds = self.combos.kinds[batch.codes]
         numbering, kept = self._add_slices(batch, kinds <= LAST_SLICE_KIND)
         for kind, indices, columns in batch.columns:
@@ -219,7 +219,7 @@ class Decoder:
                 self.part.phases[phase] = self.part.phases.get(phase, 0) + count
         self.part.events += len(kinds)
 
-    def _add_slices(self, batch: Batch, is_slice: Array) -> tuple[Array, Array]:
+    def _add_slices(self, batch: EventBatch, is_slice: Array) -> tuple[Array, Array]:
         """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
@@ -232,7 +232,7 @@ class Decoder:
         self.part.slices += len(rows)
         return numbering, is_slice
 
-    def _drop(self, is_slice: Array, batch: Batch) -> Array:
+    def _drop(self, is_slice: Array, batch: EventBatch) -> Array:
         reasons = {
             "slices without a readable time stamp, dropped": batch.no_ts,
             "slices without a readable duration, dropped": ~batch.no_ts & batch.no_dur,

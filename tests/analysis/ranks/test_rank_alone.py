@@ -73,5 +73,5 @@ def test_a_recorded_rank_that_waits_is_bound_by_communication(recording: Recordi
     made = job_in(recording("jobs") / "lone_recompile")
     waits = made.ranks[0].profile
     verdict = waits.of(gpu_utilization).verdict
-    assert verdict and verdict.bound == "communication" and verdict.compute_us < 0.01 * verdict.wall_us
+    assert verdict and verdict.bound == "communication" and (verdict.share_percent or 0) > 90
     assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000

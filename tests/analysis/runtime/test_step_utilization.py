@@ -119,7 +119,7 @@ def test_the_largest_part_bounds_a_step(
     parts = np.concatenate([work, idle])
     answer = _verdict({3: parts})
     assert (answer.bound, answer.device) == (bound, 3)
-    waits = idle[HOST_KINDS.index("communication_wait")] / 1000
+    waits = idle[HOST_KINDS.index("waiting_for_ranks")] / 1000
     assert answer.communication_us == communication + waits
     assert answer.share_percent == max(100 - busy, *work / 1000, answer.communication_us)
     profiled = _unprofiled(parts, 5_000)

@@ -13,7 +13,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-from tb_torchcompile_plugin.reader.trace.layout.layout import Batch, Layout
+from tb_torchcompile_plugin.reader.trace.layout.layout import EventBatch, Layout
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     PADDING,
     TextWords,
@@ -156,7 +156,7 @@ def assert_as_json(path: Path, text: bytes) -> None:
         assert_same(laid, read_trace(str(path), chunk_bytes=_CHUNK))
 
 
-def laid(events: list[str]) -> tuple[Batch, Int64s, list[bytes]] | None:
+def laid(events: list[str]) -> tuple[EventBatch, Int64s, list[bytes]] | None:
     text = document(events)[_HEAD:]
     return Layout(Dictionaries()).read(text, len(text) - 3)
 
@@ -283,7 +283,9 @@ def test_recordings_have_this_layout(
     understood = []
     read_laid = Layout.read
 
-    def read_and_count(layout: Layout, text: bytes, end: int) -> tuple[Batch, Int64s, list[bytes]] | None:
+    def read_and_count(
+        layout: Layout, text: bytes, end: int
+    ) -> tuple[EventBatch, Int64s, list[bytes]] | None:
         answer = read_laid(layout, text, end)
         understood.append(len(answer[0].codes) - len(answer[1]) if answer else 0)
         return answer

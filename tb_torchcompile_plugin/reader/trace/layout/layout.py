@@ -90,7 +90,7 @@ _MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
 
 
 @dataclass
-class Batch:
+class EventBatch:
     """Events in their order: their codes and times in ns, without (`no_ts`, `no_dur`) where they have none."""
 
     codes: Array
@@ -119,7 +119,7 @@ class Layout:
             for kinds, running in _RUNNING.items()
         }
 
-    def read(self, text: bytes, end: int) -> tuple[Batch, Array, list[bytes]] | None:
+    def read(self, text: bytes, end: int) -> tuple[EventBatch, Array, list[bytes]] | None:
         """Read the events of `{…}, {…}`, up to `end`; None where many are laid out in another way.
 
         With the indices and texts of odd ones, which must be decoded: what the batch holds of them means nothing.
@@ -129,7 +129,7 @@ class Layout:
             return None
         count = len(lines.first)
         (codes, ts, dur), (no_ts, no_dur) = np.zeros((3, count), np.int64), np.zeros((2, count), bool)
-        batch = Batch(codes, ts, no_ts, dur, no_dur, [], [])
+        batch = EventBatch(codes, ts, no_ts, dur, no_dur, [], [])
         is_odd = np.ones(count, bool)
         is_odd[self._read_flows(lines, batch)] = False
         for head in (_SLICE_HEAD, _MOMENT_HEAD):
@@ -137,7 +137,7 @@ class Layout:
         odd = np.flatnonzero(is_odd)
         return (batch, odd, lines.texts(odd)) if len(odd) <= _MOST_ODD * count else None
 
-    def _read_flows(self, lines: Lines, batch: Batch) -> Array:
+    def _read_flows(self, lines: Lines, batch: EventBatch) -> Array:
         """Return the indices of the flows that were understood. Those that become no column are counted alone."""
         flows = np.flatnonzero(lines.count == _FLOW_LINES)
         ids, kinds = np.zeros(len(flows), np.int64), np.full(len(flows), -1)
@@ -157,7 +157,7 @@ class Layout:
         understood: Array = flows[(kinds == events.FLOW) | (kinds == events.UNUSED)]
         return understood
 
-    def _read_timed(self, lines: Lines, batch: Batch, head_lines: int) -> Array:
+    def _read_timed(self, lines: Lines, batch: EventBatch, head_lines: int) -> Array:
         """Return the indices of the slices, or moments, that were understood.
 
         head_lines: how many lines stand before their time stamp.
@@ -177,7 +177,7 @@ class Layout:
         rows = np.flatnonzero(sound)
         return self._read_args(lines, batch, args[rows], indices[rows], kinds[rows])
 
-    def _read_args(self, lines: Lines, batch: Batch, args: Array, indices: Array, kinds: Array) -> Array:
+    def _read_args(self, lines: Lines, batch: EventBatch, args: Array, indices: Array, kinds: Array) -> Array:
         """Return those of the events whose line of args was understood."""
         sound = np.zeros(len(indices), bool)
         readers = _READER_OF[kinds]
@@ -225,7 +225,7 @@ def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
 
 
 def _read_times(
-    lines: Lines, at: Array, indices: Array, batch: Batch, head_lines: int
+    lines: Lines, at: Array, indices: Array, batch: EventBatch, head_lines: int
 ) -> tuple[Array, Array]:
     """Return (where args begin, whether all is well) of what follows the heads."""
     words = lines.words
