@@ -39,7 +39,7 @@ def test_where_the_gpu_limits_the_steps_its_work_is_the_path(tmp_path: Path) -> 
 
 
 def test_where_the_host_limits_them_it_is_the_host_and_what_it_waits_for(tmp_path: Path) -> None:
-    """Of 100 µs: 49 in an operator and 1 in its launch, 20 waiting while a kernel runs, 5 more waiting, 25 in between."""
+    """Of 100 µs: 49 in an operator, 1 in its launch, 20 waiting while a kernel runs, 5 more waiting, 25 in between."""
     events = steps(0, 100, 200, length=100)
     for begin in (0, 100, 200):
         events.append(slice_("aten::embedding", begin + 10, 50))
