@@ -133,7 +133,7 @@ class Export:
     def _panels(self, run: str, worker: str, span: str) -> Iterator[bytes]:
         """Yield what is shown of a span and its worker, then what rows of that lead to. span: "" for none."""
         of_worker, of_span = {"run": run, "worker": worker}, _span_texts(run, worker, span)
-        subjects = (routes.SPAN, routes.LAST, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
+        subjects = (routes.SPAN, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
         yield from self._once(of_worker, routes.WORKER, routes.STARTS)
         yield from self._once({"run": run}, routes.RUN)
         yield from self._once(of_span, *subjects)
