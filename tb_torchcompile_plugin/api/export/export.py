@@ -55,8 +55,7 @@ class Chosen:
     worker: str = ""
     span: str = ""
     compare: str = ""  # another run of the logdir, "" for none
-    step: str = ""  # what of the timeline is wanted at full detail
-    window: tuple[int, int] | None = None  # ns
+    step: str = ""  # of the timeline, wanted at full detail
     code: bool = True  # with the texts of graphs, generated code and the user's program
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
@@ -110,15 +109,14 @@ class Export:
         yield from page.tail(self.contents(), self.pack.index())
 
     def _look(self) -> None:
-        """Check that there is a trace or compile data, and the part of the timeline that is asked for."""
+        """Check that there is a trace or compile data, and the step that is asked for."""
         run, worker, span = self.ids
         try:
             self.session.compile_data(run, worker)
         except UserError:
             self.reader.ask("findings", _span_texts(run, worker, span))
-        if self.chosen.step or self.chosen.window:
-            timeline = self.session.profile(run, worker, span).of(Timeline)
-            wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+        if self.chosen.step:
+            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
 
     def _first(self) -> Iterator[bytes]:
         """Yield all about the span that was picked; what is shown first lies together."""
@@ -186,11 +184,7 @@ class Export:
 
     def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {
-            route.name
-            for route in routes.ROUTES.values()
-            if route.subject in (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
-        }
+        jobs = {route.name for route in routes.ROUTES.values() if route.subject in _OF_JOB}
         for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
@@ -207,8 +201,7 @@ class Export:
             return
         part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
-        stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
-        yield from part.keep(stretches, self._searched(ids))
+        yield from part.keep(wanted_stretches(timeline, self.chosen.step), self._searched(ids))
         self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(ContentLine("Details on the timeline", details))
