@@ -166,7 +166,7 @@ def test_links_that_lead_out_are_not_followed(fenced: Path) -> None:
     _, text = asked(server(str(fenced)), "list")
     assert "secret" not in text and "linked" not in text
     (run,) = json.loads(text)["runs"]
-    assert len(run["places"]) == 1
+    assert len(run["paths"]) == 1
     error, text = asked(server(str(fenced)), "report", path="inner")
     assert not error and "aten" in json.dumps(
         asked(server(str(fenced)), "search", word="aten::mm", path="mine")

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError, WrongArgument
+from tb_torchcompile_plugin.errors import UserError
 
 
 class ContentLine(msgspec.Struct, frozen=True):
@@ -77,8 +77,9 @@ class Export:
         self.pack = Pack()
         self.reader = ask.RouteReader(self.session, self.pack, self.chosen.code, self.advance)
         every = self.session.runs()
-        self.ids = pick(every, self.chosen)
-        self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
+        logdir, compare = self.chosen.logdir, self.chosen.compare
+        self.ids = catalog.newest_span(every, logdir, self.chosen.run, self.chosen.worker, self.chosen.span)
+        self.base = catalog.newest_span(every, logdir, compare) if compare else None
         kept = {self.ids[0], *([self.base[0]] if self.base else [])}
         self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
         self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
@@ -274,29 +275,6 @@ class Export:
             reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
-
-
-def pick(runs: catalog.Runs, chosen: Chosen) -> catalog.Ids:
-    """Return the run, worker and span that a file is about. Raises UserError, and WrongArgument for other names."""
-    kept = catalog.only_run(runs, chosen.run)
-    fitting = [_fitting(run, chosen) for run in kept.runs]
-    workers = [worker for run in fitting for worker in run.workers]
-    if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
-        names = [" ".join(ids) for ids in catalog.ids_of(kept.runs) if ids[2]]
-        raise WrongArgument(
-            f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
-            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
-        )
-    return catalog.newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
-
-
-def _fitting(run: catalog.RunRef, chosen: Chosen) -> catalog.RunRef:
-    workers = []
-    for worker in run.workers:
-        if chosen.worker in ("", worker.worker):
-            spans = [span for span in worker.spans if chosen.span in ("", span.span)]
-            workers.append(msgspec.structs.replace(worker, spans=spans))
-    return msgspec.structs.replace(run, workers=workers)
 
 
 def _span_texts(run: str, worker: str, span: str) -> ask.Texts:
