@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers import sections
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, id_field, options_of, rows_in
-from tb_torchcompile_plugin.api.catalog import newest_span, only_run
+from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
@@ -69,7 +69,7 @@ class Tables(dict[str, "DataFrame"]):
         """
         session = Session([("", self._logdir)])
         runs = session.runs()
-        ids = [newest_span(only_run(runs, run), self._logdir) for run in (a, b)]
+        ids = [newest_span(runs, self._logdir, run) for run in (a, b)]
         report = full_report(Sides(*(session.side(*span) for span in ids)))
         return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
 

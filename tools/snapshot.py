@@ -46,7 +46,7 @@ OF_WORKER = ("compile", "compile_time", "compilations", "exports", "triton", "fi
 OF_RUN = ("rank_differences", "job", "side_by_side")
 OF_RANK = ("rank_findings", "rank_what_if", "rank_collectives")
 OF_SPAN = (
-    *("last_overview", "span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
+    *("span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
     *("operators_by_call_site", "operators_by_label", "operators_by_compilation", "python", "memory"),
     *("modules", "source", "kernels", "gpu_utilization", "cpu", "collectives", "cuda_graphs"),
     *("dynamic_shapes", "step_breakdown", "ledger", "what_if", "pays", "findings"),

@@ -289,20 +289,33 @@ def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:
                 yield run.run, worker.worker, ""
 
 
-def newest_span(runs: Runs, logdir: str) -> Ids:
+def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: str = "") -> Ids:
     """Return the newest span of the first worker that has one, in the run that was written last: what the tab opens.
 
-    Where there is no trace, what a worker compiled. Raises UserError where there is neither.
+    run, worker, span: of these alone, "" for any. Where there is no trace, what a worker compiled. Raises UserError
+    where there is neither, WrongArgument for a name that is not there.
     """
-    workers = [(run, worker) for run in runs.runs for worker in run.workers]
-    traced = [(run, worker) for run, worker in workers if worker.spans]
-    if traced:
-        newest_run, _ = max(traced, key=lambda pair: max(map(_time, pair[1].spans)))
-        worker = next(worker for run, worker in traced if run is newest_run)
-        return newest_run.run, worker.worker, max(worker.spans, key=_time).span
-    for run, worker in workers:
-        if worker.has_compile:
-            return run.run, worker.worker, ""
+    listed = only_run(runs, run).runs
+    every = list(ids_of(listed))
+    fitting = [ids for ids in every if worker in ("", ids[1]) and span in ("", ids[2])]
+    times = {
+        (ref.run, own.worker, row.span): _time(row)
+        for ref in listed
+        for own in ref.workers
+        for row in own.spans
+    }
+    if traced := [ids for ids in fitting if ids in times]:
+        newest_run = max(traced, key=times.__getitem__)[0]
+        first = next(ids for ids in traced if ids[0] == newest_run)
+        return max((ids for ids in traced if ids[:2] == first[:2]), key=times.__getitem__)
+    if fitting:
+        return fitting[0]
+    if worker or span:
+        names = ", ".join(" ".join(ids) for ids in every if ids[2]) or "none"
+        raise WrongArgument(
+            f"there is no trace of {' '.join(filter(None, (run, worker, span)))}",
+            next_step=f"There are (run worker span): {names}",
+        )
     raise no_trace(logdir)
 
 

@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
-from tb_torchcompile_plugin.analysis.compare.all_runs import remembered
 from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare_report
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
@@ -161,7 +160,6 @@ STARTS = Subject("worker", _WORKER_IDS, starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
-LAST = Subject("span", span_ids(), Session.last_overview)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", span_ids("", ""), Session.poll)
 JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*span_ids("", ""), *span_ids("2", "")), Session.poll_sides)
@@ -199,7 +197,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_with_costs),
     Route("overview", SPAN, overview, keep=RunLines.keep_span),
-    Route("last_overview", LAST, remembered),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),

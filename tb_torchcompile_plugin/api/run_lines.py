@@ -99,19 +99,12 @@ class RunLines:
         self._unread.discard(source)
         self._queue.forget(source, reading)  # its result is in the store
 
-    def last_overview(self, files: tuple[File, ...]) -> lines.LastOverview | None:
-        """Return what was shown of a span; None where it was never read, or has changed since."""
-        return self._store.get("last_overview", lines.LastOverview, AnswerSource(files)) if files else None
-
     def keep_span(self, profile: Profile) -> None:
-        """Keep the line of a span, and its overview."""
+        """Keep the line of a span, and what program it is of."""
         source = AnswerSource(profile.files)
         if source.files:
             self._store.get("line", lines.SpanLine, source, partial(profile.of, lines.span_line))
             self._store.get("program", ProgramFacts, source, partial(profile.of, program))
-            self._store.get(
-                "last_overview", lines.LastOverview, source, partial(profile.of, lines.last_overview)
-            )
 
     def begin_span(self, about: Profile | CompileData) -> None:
         """Keep the same on a thread of its own, which nobody waits for."""

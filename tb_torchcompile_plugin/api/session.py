@@ -15,7 +15,7 @@ from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
@@ -100,10 +100,6 @@ class Session:
         """Return a line for each run, without opening a trace. pin: the run to compare the others with, or ""."""
         runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
         return all_runs(runs, self.lines.reading, pin)
-
-    def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
-        """Return what was shown of a span when it was last read. Raises NotFound."""
-        return self.lines.last_overview(self.catalog.span((run, worker, span)).files)
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""

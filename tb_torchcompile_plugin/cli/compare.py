@@ -1,6 +1,6 @@
 """`tb-torchcompile compare A B`: two spans side by side. Each of A and B is a folder or one trace file."""
 
-from tb_torchcompile_plugin.api.catalog import newest_span, only_run
+from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.api.starts import WithJobs, comparison
@@ -15,9 +15,7 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
     Raises UserError where one has no trace, and WrongArgument.
     """
     sessions = [Session([("", logdir)], ahead=False) for logdir, _ in (a, b)]
-    newest = [
-        newest_span(only_run(session.runs(), run), logdir) for session, (logdir, run) in zip(sessions, (a, b))
-    ]
+    newest = [newest_span(session.runs(), *side) for session, side in zip(sessions, (a, b))]
     compared = comparison(*zip(sessions, newest))
     if as_json:
         print_json(compared)

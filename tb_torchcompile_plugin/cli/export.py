@@ -38,31 +38,22 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--step", default="", help="the step of the timeline to hold at full detail: its number, or its name"
     )
     parser.add_argument(
-        "--from", dest="begin", type=_number, metavar="MS", help="or a stretch of it, as the tab counts"
-    )
-    parser.add_argument("--to", dest="end", type=_number, metavar="MS")
-    parser.add_argument(
         "--budget",
-        type=_number,
+        type=_megabytes,
         metavar="MB",
         default=TIMELINE_BYTES / 1e6,
         help="for the timeline (default: %(default)g)",
     )
-    parser.set_defaults(run=lambda arguments: _export(arguments, parser))
+    parser.set_defaults(run=_export)
 
 
-def _number(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError
+def _megabytes(text: str) -> float:
+    if not 0 <= (number := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
     return number
 
 
-def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    begin, end = arguments.begin, arguments.end
-    if (begin is None) != (end is None):
-        parser.error("--from and --to go together")
-    if not arguments.budget >= 0:
-        parser.error("--budget is 0 or more")
+def _export(arguments: argparse.Namespace) -> None:
     session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file
     chosen = Chosen(
         run=arguments.only_run,
@@ -70,7 +61,6 @@ def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> N
         span=arguments.only_span,
         compare=arguments.compare,
         step=step_name(int(step)) if re.fullmatch(r"\d+", step) else step,
-        window=None if begin is None else (round(begin * 1e6), round(end * 1e6)),
         code=not arguments.no_code,
         timeline_bytes=round(arguments.budget * 1e6),
         logdir=arguments.logdir,

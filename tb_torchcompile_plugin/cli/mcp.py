@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Comm
 from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
-from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, only_run, plugin_version
+from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, plugin_version
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
@@ -253,7 +253,7 @@ class Tools:
         logdir = self._logdir("")
         runs = logdir.session.runs()
         if not name or any(row.run == name for row in runs.runs):
-            return logdir, newest_span(only_run(runs, name), name or _ROOT)
+            return logdir, newest_span(runs, name or _ROOT, name)
         try:
             other = self._logdir(name)
         except WrongArgument:

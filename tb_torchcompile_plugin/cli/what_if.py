@@ -5,8 +5,7 @@ from functools import partial
 
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Ids, no_trace
-from tb_torchcompile_plugin.api.export.export import Chosen, pick
+from tb_torchcompile_plugin.api.catalog import Ids, newest_span, no_trace
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
 from tb_torchcompile_plugin.errors import WrongArgument
@@ -31,7 +30,7 @@ def show_what_if(logdir: str, chosen: Ids, selected: Sequence[str], as_json: boo
 
 def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[str]) -> tuple[Ids, Scenario]:
     """Return the newest span that fits, and its step with the picked fixes. Raises UserError and WrongArgument."""
-    run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
+    run, worker, span = newest_span(session.runs(), logdir, *chosen)
     if not span:
         raise no_trace(logdir)
     offer, evaluate = _offer(session, run, worker, span)

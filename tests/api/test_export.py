@@ -75,7 +75,7 @@ def test_no_route_is_forgotten(breaks: Exported, job: Exported) -> None:
 
 def test_what_is_embedded_is_what_the_routes_answer(breaks: Exported, recording: Recording) -> None:
     client = make_client(make_plugin(recording("breaks")))
-    for name in ROUTES.keys() - {"timeline", "last_overview"}:
+    for name in ROUTES.keys() - {"timeline"}:
         for key, body in islice(breaks.of(name).items(), SAMPLE):
             _, texts = question_of(key)
             lanes = {"lanes": lanes_of(breaks)} if name == "timeline_window" else {}

@@ -1,4 +1,4 @@
-"""All runs beside one another, and the overview of the last time while a trace is read."""
+"""All runs next to one another."""
 
 import pytest
 
@@ -45,35 +45,3 @@ def test_a_run_is_opened_from_its_line(tab: Tab) -> None:
     tab.wait_text("h1", "Step 13.6 ms")
     tab.back()
     tab.wait(lambda: "not read yet" not in " ".join(cells(tab, "resnet18_eager")), "that it was read")
-
-
-SLOW = """
-    const real = window.fetch;
-    window.fetch = (url, options) => String(url).startsWith('span?')
-        ? new Promise(done => setTimeout(() => done(new Response(JSON.stringify({progress: {
-            file: 'a.json', bytes_read: 5e8, bytes_total: 8e8, events: 1000, seconds_left: 3,
-            stage: 'reading', queue_position: 0}}), {status: 202, headers: {'Content-Type': 'application/json'}})), 50))
-        : /^(overview|step_breakdown|findings|gpu_utilization)/.test(String(url))
-            ? new Promise(() => undefined) : real(url, options);
-"""
-
-
-def test_while_a_trace_is_read_the_overview_of_the_last_time_is_there(tab: Tab) -> None:
-    tab.open(run="breaks")
-    tab.wait_text("[aria-label='Counts']", "compiled")
-    said = tab.text("h1")
-    slow = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SLOW})
-    try:
-        frame = tab.leave()
-        if frame is not None:
-            tab.driver.get("about:blank")
-        tab.driver.get(f"{tab.url}#torch_compile&p.torch_compile.run=breaks")
-        tab.enter()
-        tab.wait_text("main", "500 MB of 800 MB")
-        assert tab.text("h1") == said
-        tab.wait_text("main", "As it was when this span was last read")
-        tab.wait_text("main ol", "4 graph breaks")
-        tab.wait_text("main", "about 3 s left")
-    finally:
-        tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", slow)
-        tab.driver.get("about:blank")

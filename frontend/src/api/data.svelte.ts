@@ -15,8 +15,6 @@ class Data {
   findings = new Resource('findings');
   /** The panel still waits for what it draws: findings are asked for behind it. */
   drawing = $state.raw(false);
-  /** What was seen first of the span when it was last read. */
-  last = new Resource('last_overview');
   /** The ranks of the run together. Every trace of the job is read for it. */
   job = new Resource('job');
   /** The same findings, less what only follows from the job's, which come first. */
@@ -65,12 +63,8 @@ class Data {
   }
 
   loadSpan(): void {
-    if (!this.ids?.span) {
-      this.last.clear();
-      return this.span.clear();
-    }
+    if (!this.ids?.span) return this.span.clear();
     void this.span.ask(this.ids);
-    if (!this.span.value) void this.last.ask(this.ids);
   }
 
   /** Of another rank of the same job it is the same question. */

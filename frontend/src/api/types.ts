@@ -1269,12 +1269,6 @@ export interface LanePieces {
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
-export interface LastOverview {
-  line: SpanLine;
-  overview: Overview;
-  findings: Finding[];
-}
-
 export type LateCause =
   | 'allocation'
   | 'autotuning'
@@ -1982,10 +1976,6 @@ export interface RelatedSlices {
   more: number;
 }
 
-export interface Remembered {
-  last: LastOverview | null;
-}
-
 export interface ReplayedKernel {
   kernel: string;
   compile_id: string;
@@ -2176,19 +2166,6 @@ export interface Span {
   frame_versions: RecompiledFrame[];
   headlines: Partial<Record<Panel, string>>;
   hints: Hints;
-}
-
-export interface SpanLine {
-  compile_s: number | null;
-  compilations: number | null;
-  graph_breaks: number | null;
-  recompiles: number | null;
-  finding: string | null;
-  severity: Severity | null;
-  step_us: number | null;
-  times: StepTimes | null;
-  gpu_busy_percent: number | null;
-  compiled_percent: number | null;
 }
 
 export interface SpanName {
@@ -2572,7 +2549,6 @@ export interface AboutRun {
 export interface AboutSpan {
   span: Span;
   overview: Overview;
-  last_overview: Remembered;
   timeline: TimelineLanes;
   timeline_window: ArrayBuffer;
   timeline_slice: TimelineSlice;

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.overview import Overview, first_change, overview
+from tb_torchcompile_plugin.analysis.causes.overview import first_change
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
-from tb_torchcompile_plugin.analysis.finding import Finding, Severity
+from tb_torchcompile_plugin.analysis.finding import Severity
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
@@ -22,8 +22,6 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-
-_FINDINGS = 8  # of a span that are kept: more than the tab shows before the trace is read; chosen by hand
 
 
 class CompileLine(msgspec.Struct, frozen=True):
@@ -52,14 +50,6 @@ class SpanLine(CompileLine, frozen=True):
     times: StepTimes | None
     gpu_busy_percent: float | None
     compiled_percent: float | None
-
-
-class LastOverview(msgspec.Struct, frozen=True):
-    """What was shown of a span when it was last read."""
-
-    line: SpanLine
-    overview: Overview
-    findings: list[Finding]
 
 
 def compile_line(about: Profile | CompileData) -> CompileLine:
@@ -91,29 +81,11 @@ def span_line(profile: Profile) -> SpanLine:
     )
 
 
-def last_overview(profile: Profile) -> LastOverview:
-    """Return what is kept of a span."""
-    return LastOverview(
-        profile.of(span_line), profile.of(overview), profile.of(findings).findings[:_FINDINGS]
-    )
-
-
 class JobLine(msgspec.Struct, frozen=True):
     """What all ranks of a job should change first; null where nothing asks for a change."""
 
     finding: str | None
     severity: Severity | None
-
-
-class Remembered(msgspec.Struct, frozen=True):
-    """The last overview of a span; null where it was never read, or has changed since."""
-
-    last: LastOverview | None
-
-
-def remembered(last: LastOverview | None) -> Remembered:
-    """Return what the tab shows of a span until it is read again."""
-    return Remembered(last)
 
 
 def job_line(job: Job) -> JobLine:

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError, WrongArgument
+from tb_torchcompile_plugin.errors import UserError
 
 
 class ContentLine(msgspec.Struct, frozen=True):
@@ -55,8 +55,7 @@ class Chosen:
     worker: str = ""
     span: str = ""
     compare: str = ""  # another run of the logdir, "" for none
-    step: str = ""  # what of the timeline is wanted at full detail
-    window: tuple[int, int] | None = None  # ns
+    step: str = ""  # of the timeline, wanted at full detail
     code: bool = True  # with the texts of graphs, generated code and the user's program
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
@@ -78,8 +77,9 @@ class Export:
         self.pack = Pack()
         self.reader = ask.RouteReader(self.session, self.pack, self.chosen.code, self.advance)
         every = self.session.runs()
-        self.ids = pick(every, self.chosen)
-        self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
+        logdir, compare = self.chosen.logdir, self.chosen.compare
+        self.ids = catalog.newest_span(every, logdir, self.chosen.run, self.chosen.worker, self.chosen.span)
+        self.base = catalog.newest_span(every, logdir, compare) if compare else None
         kept = {self.ids[0], *([self.base[0]] if self.base else [])}
         self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
         self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
@@ -110,15 +110,14 @@ class Export:
         yield from page.tail(self.contents(), self.pack.index())
 
     def _look(self) -> None:
-        """Check that there is a trace or compile data, and the part of the timeline that is asked for."""
+        """Check that there is a trace or compile data, and the step that is asked for."""
         run, worker, span = self.ids
         try:
             self.session.compile_data(run, worker)
         except UserError:
             self.reader.ask("findings", _span_texts(run, worker, span))
-        if self.chosen.step or self.chosen.window:
-            timeline = self.session.profile(run, worker, span).of(Timeline)
-            wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+        if self.chosen.step:
+            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
 
     def _first(self) -> Iterator[bytes]:
         """Yield all about the span that was picked; what is shown first lies together."""
@@ -133,7 +132,7 @@ class Export:
     def _panels(self, run: str, worker: str, span: str) -> Iterator[bytes]:
         """Yield what is shown of a span and its worker, then what rows of that lead to. span: "" for none."""
         of_worker, of_span = {"run": run, "worker": worker}, _span_texts(run, worker, span)
-        subjects = (routes.SPAN, routes.LAST, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
+        subjects = (routes.SPAN, routes.SPAN_OR_WORKER) if span else (routes.SPAN_OR_WORKER,)
         yield from self._once(of_worker, routes.WORKER, routes.STARTS)
         yield from self._once({"run": run}, routes.RUN)
         yield from self._once(of_span, *subjects)
@@ -186,11 +185,7 @@ class Export:
 
     def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {
-            route.name
-            for route in routes.ROUTES.values()
-            if route.subject in (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
-        }
+        jobs = {route.name for route in routes.ROUTES.values() if route.subject in _OF_JOB}
         for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
@@ -207,8 +202,7 @@ class Export:
             return
         part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
-        stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
-        yield from part.keep(stretches, self._searched(ids))
+        yield from part.keep(wanted_stretches(timeline, self.chosen.step), self._searched(ids))
         self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(ContentLine("Details on the timeline", details))
@@ -281,29 +275,6 @@ class Export:
             reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
             instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
         )
-
-
-def pick(runs: catalog.Runs, chosen: Chosen) -> catalog.Ids:
-    """Return the run, worker and span that a file is about. Raises UserError, and WrongArgument for other names."""
-    kept = catalog.only_run(runs, chosen.run)
-    fitting = [_fitting(run, chosen) for run in kept.runs]
-    workers = [worker for run in fitting for worker in run.workers]
-    if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
-        names = [" ".join(ids) for ids in catalog.ids_of(kept.runs) if ids[2]]
-        raise WrongArgument(
-            f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
-            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
-        )
-    return catalog.newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
-
-
-def _fitting(run: catalog.RunRef, chosen: Chosen) -> catalog.RunRef:
-    workers = []
-    for worker in run.workers:
-        if chosen.worker in ("", worker.worker):
-            spans = [span for span in worker.spans if chosen.span in ("", span.span)]
-            workers.append(msgspec.structs.replace(worker, spans=spans))
-    return msgspec.structs.replace(run, workers=workers)
 
 
 def _span_texts(run: str, worker: str, span: str) -> ask.Texts:

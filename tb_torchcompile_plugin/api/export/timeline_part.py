@@ -111,63 +111,43 @@ class TimelinePart:
         self._tiles = Tiles(timeline)
         self._has_overview = False
         self.detailed: list[Detailed] = []
-        self.cut: Detailed | None = None
+        self._cut = ""  # the stretch that does not fit
         self._hits: list[tuple[int, int]] = []  # where links lead to
-        self._finest = 0  # level that is complete where a stretch is cut
         self.slices = self.searched = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
         """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
         tiles = starmap(self._tile, self._tiles.missing(*self._timeline.extent, self._tiles.lowest))
-        self._has_overview = (yield from self._some(tiles)) > 0
+        before = self._reader.pack.bytes
+        yield from self._some(tiles)
+        self._has_overview = self._reader.pack.bytes > before  # the coarsest tile comes first
         if not self._has_overview:
             return
         share = (self._end - self._reader.pack.bytes) // _SHARE
         yield from self._some(self._searches(islice(dict.fromkeys(names), _SEARCHED)), share)
         yield from self._some(self._details(stretches), share)
         for stretch in stretches:
-            yield from self._stretch(stretch)
-            if self.cut:
+            tiles = starmap(self._tile, self._tiles.missing(stretch.start, stretch.end))
+            if not (yield from self._some(tiles)):
+                self._cut = stretch.name
                 break
+            outside = (row for row in self.detailed if row.start < stretch.start or row.end > stretch.end)
+            self.detailed = [*outside, stretch]
         yield from self._describe(stretches)
 
-    def _stretch(self, stretch: Detailed) -> Iterator[bytes]:
-        """Yield a stretch as a whole, otherwise its levels that fit."""
-        levels: list[int] = []
-
-        def entries() -> Iterator[Entry]:
-            for name, data in self._tiles.missing(stretch.start, stretch.end):
-                levels.append(name.level)
-                yield self._tile(name, data)
-
-        kept = yield from self._some(entries())
-        if kept < len(levels):
-            self.cut, self._finest = stretch, levels[kept] + 1
-            return
-        others = [
-            detailed
-            for detailed in self.detailed
-            if detailed.start < stretch.start or detailed.end > stretch.end
-        ]
-        self.detailed = [*others, stretch]
-
-    def _some(self, entries: Iterable[Entry], most_bytes: int = sys.maxsize) -> Generator[bytes, None, int]:
-        """Yield as many entries as fit, in chunks of their own. Returns how many those are."""
+    def _some(self, entries: Iterable[Entry], most_bytes: int = sys.maxsize) -> Generator[bytes, None, bool]:
+        """Yield as many entries as fit, in chunks of their own. Returns whether those are all."""
         pack = self._reader.pack
         end = min(self._end, pack.bytes + most_bytes)
-        kept = added = 0
         for key, body in entries:
             pack.add(key, body)
-            added += 1
             if pack.open_bytes >= _TOGETHER:
                 if not pack.close(end - pack.bytes):
-                    return kept
-                kept = added
+                    return False
                 yield from pack.take()
-        if pack.close(end - pack.bytes):
-            kept = added
+        are_all = pack.close(end - pack.bytes)
         yield from pack.take()
-        return kept
+        return are_all
 
     def _tile(self, name: TileName, data: bytes) -> Entry:
         texts = {"from": str(name.start), "to": str(name.end), "width": str(BUCKETS)}
@@ -222,40 +202,27 @@ class TimelinePart:
 
     def sentence(self) -> str:
         """Return what is there, for the timeline itself and for the list of what the file holds."""
-        first, last = self._timeline.extent
         if not self._has_overview:
             return "The timeline does not fit into its budget"
         if self._has_all():
             return "This file holds every slice of it"
-        everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
-        merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
-        if not self.detailed and (everywhere or not self.cut):
-            return f"This file holds an overview, {merged}"
-        if self.detailed:
-            in_order = sorted(self.detailed, key=lambda stretch: stretch.start)
-            names = in_order[0].name
-            if len(in_order) > 1:
-                names += f" – {in_order[-1].name} ({plural(len(in_order), 'step')})"
-            part = f"{names} at full detail"
-        elif self.cut:
-            part = f"{self.cut.name} with slices below {_bucket(self._finest)} merged"
-        return f"This file holds {part}; the rest as an overview, {merged}"
+        overview = f"an overview, slices below {duration((1 << self._tiles.lowest) / 1000)} merged"
+        if not self.detailed:
+            return f"This file holds {self._cut} in part; the rest as {overview}"
+        in_order = sorted(self.detailed, key=lambda stretch: stretch.start)
+        names = in_order[0].name
+        if len(in_order) > 1:
+            names += f" – {in_order[-1].name} ({plural(len(in_order), 'step')})"
+        return f"This file holds {names} at full detail; the rest as {overview}"
 
 
-def _bucket(level: int) -> str:
-    return duration((1 << level) / 1000)
+def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:
+    """Return what is wanted at full detail: this step or the middle one, its neighbours, then everything.
 
-
-def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
-    """Return what is wanted at full detail: what was asked for or the middle step, its neighbours, then everything.
-
-    Raises WrongArgument for a step that does not exist, UserError for a window where nothing is.
+    Raises WrongArgument for a step that does not exist.
     """
     first, last = timeline.extent
     everything = Detailed("everything", first, last)
-    if window is not None:
-        timeline.check(*window)
-        return [_window(*window), everything]
     steps = timeline.describe().steps
     names = [listed.name for listed in steps]
     if step and step not in names:
