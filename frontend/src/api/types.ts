@@ -1570,9 +1570,6 @@ export interface ObservedSize {
   compile_s: number | null;
 }
 
-export type Obstacle =
-  'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
-
 export type Operation =
   | 'all_gather'
   | 'all_reduce'
@@ -1690,7 +1687,6 @@ export interface Payback {
   gain: Gain[];
   cost: CompileSeconds[];
   break_even: BreakEven[];
-  why_not: WhyNot[];
 }
 
 export type PaybackVerdict = 'never' | 'pays' | 'unknown';
@@ -2499,14 +2495,6 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
-
-export interface WhyNot {
-  cause: Obstacle;
-  time_us: number | null;
-  percent: number | null;
-  sentence: string;
-  where: string;
-}
 
 export interface WhyUnknown {
   step: string;

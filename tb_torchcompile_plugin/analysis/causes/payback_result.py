@@ -112,21 +112,6 @@ class Gain(msgspec.Struct, frozen=True):
     compiled_run: str
 
 
-Obstacle = Literal[
-    "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
-]
-
-
-class WhyNot(msgspec.Struct, frozen=True):
-    """One reason, with its price where it has one."""
-
-    cause: Obstacle
-    time_us: float | None  # per step, on the GPU or on the host
-    percent: Annotated[float | None, column_head("Of the (profiled) step")]
-    sentence: Annotated[str, column_head("What it is", grow=True)]
-    where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
-
-
 class CompileSeconds(msgspec.Struct, frozen=True):
     """Compile time, and what it is with other caches; None where this run does not show it."""
 
@@ -140,13 +125,11 @@ class CompileSeconds(msgspec.Struct, frozen=True):
 class Payback(msgspec.Struct, frozen=True):
     """Whether compiling is worth it."""
 
-    sentences: tuple[str, ...]  # the answer first, then its reasons
+    sentences: tuple[str, ...]  # the answer first, then what it is based on
     gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
     cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
     # () where never or unknown.
     break_even: Annotated[tuple[BreakEven, ...], column_head("When compiling has paid for itself")]
-    # Largest first.
-    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
 
 UNKNOWN = Gain("unknown", "nobody", None, None, None, None, None, "", "")
