@@ -1129,7 +1129,6 @@ export interface JobsCompared {
   notice: string | null;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
-  late: LateCompared[];
   collectives: CollectiveCompared[];
 }
 
@@ -1299,15 +1298,6 @@ export type LateCause =
   | 'slower_kernels'
   | 'synchronise'
   | 'wrappers';
-
-export interface LateCompared {
-  rank: number;
-  cause: LateCause;
-  name: string;
-  where: string | null;
-  excess_us: Pair;
-  outcome: Outcome;
-}
 
 export interface LateRank {
   rank: number;
