@@ -509,7 +509,7 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export type DeterminedBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
 
 export interface DeviceIdle {
   device: number;

@@ -1,7 +1,7 @@
 """Is compiling worth it: what did it cost, what does a step gain, and when are the two even?
 
-A step is compared with that of the baseline run, the same program eager (or, of an eager run, compiled); otherwise with
-the one that the model of the steps predicts; otherwise it is unknown.
+A step is compared with that of the baseline run, the same program eager (or, of an eager run, compiled); otherwise a
+compiled one with the eager one that the model of the steps predicts; otherwise it is unknown.
 """
 
 from collections import Counter
@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     run_facts,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds, signed
@@ -53,8 +52,6 @@ _BESIDE = "into a run beside this one, named for it (runs/eager beside runs/comp
 _HOW_TO_KNOW = {
     "eager_predicted": "No eager run was measured: its step is predicted from the operators that generated kernels are "
     f"made of. Record the program once without torch.compile, {_BESIDE}, to know it",
-    "compiled_predicted": "No compiled run was measured: what runs eager tells what inductor could fuse, and not what "
-    f"calling compiled code and compiling cost. Record the program once with torch.compile, {_BESIDE}, to know it",
     "nothing_ran": "Call what torch.compile returns, and see the graph breaks: a break inside of a loop leaves all of "
     "its function eager",
     "nobody": f"Record the program once with and once without torch.compile, {_BESIDE}",
@@ -94,7 +91,7 @@ def payback(profile: Profile) -> Payback:
 def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
     gain, cost, _ = profile.of(_comparison)
-    if gain.determined_by == "compiled_predicted" or (gain.determined_by == "nobody" and not cost):
+    if gain.determined_by == "nobody" and not cost:
         return ""
     return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
 
@@ -129,17 +126,11 @@ def _unsteady(profile: Profile) -> str:
 
 
 def _predicted(profile: Profile, facts: RunFacts) -> Gain:
-    """Return the gain compared with what a compiled step would be eager, or an eager one compiled."""
-    if profile.of(why_nothing) or profile.of(_unsteady):
+    """Return the gain compared with what a compiled step would be eager; what an eager one lacks, findings predict."""
+    if profile.of(why_nothing) or profile.of(_unsteady) or not facts.compiled:
         return UNKNOWN
-    if facts.compiled:
-        eager, now = profile.of(uncompiled), profile.of(step_time).step_us
-        return predicted_gain("eager_predicted", eager, (now, now, now)) if eager else UNKNOWN
-    best = next((row.predicted for row in profile.of(predicted_fixes) if row.kind == "eager"), None)
-    if best is None:
-        return UNKNOWN
-    now = best.step_us
-    return predicted_gain("compiled_predicted", (now, now, now), (best.after_us, best.low_us, best.high_us))
+    eager = profile.of(uncompiled)
+    return predicted_gain(eager, profile.of(step_time).step_us) if eager else UNKNOWN
 
 
 def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
@@ -147,8 +138,6 @@ def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit
     cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
     if gain.determined_by == "nobody":
         return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
-    if gain.determined_by == "compiled_predicted":
-        return f"Whether compiling would pay is not known: {_steps(gain, unit)}."
     is_predicted = gain.determined_by == "eager_predicted"
     if gain.verdict == "unknown":
         range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
@@ -174,8 +163,6 @@ def _steps(gain: Gain, unit: TimeUnit) -> str:
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.determined_by == "eager_predicted":
         return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
-    if gain.determined_by == "compiled_predicted":
-        return f"{unit.one} takes {eager}, and is predicted to take {compiled} at best compiled"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
         return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"

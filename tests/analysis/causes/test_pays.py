@@ -180,11 +180,9 @@ def test_recorded_steps_are_held_against_recorded_ones() -> None:
 
 
 def test_where_bounds_hold_both_nobody_knows() -> None:
-    now = (100.0, 100.0, 100.0)
     for eager, verdict in (((150, 110, 190), "pays"), ((120, 90, 190), "unknown"), ((80, 70, 90), "never")):
-        assert predicted_gain("eager_predicted", eager, now).verdict == verdict
-    assert predicted_gain("compiled_predicted", now, (10, 9, 11)).verdict == "unknown"
-    guessed = answered(predicted_gain("eager_predicted", (80, 70, 90), now), [], None)
+        assert predicted_gain(eager, 100.0).verdict == verdict
+    guessed = answered(predicted_gain((80, 70, 90), 100.0), [], None)
     assert guessed == "Compiling may not pay: a step takes 100 µs, and is predicted to take 80.0 µs eager."
 
 
