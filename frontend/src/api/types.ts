@@ -255,7 +255,7 @@ export interface ComparedTables {
   kernels: KernelDifference[];
   operators: OperatorDifference[];
   modules: ModuleDifference[];
-  memory: MemoryDifference[];
+  memory: Figure[];
 }
 
 export interface Comparison {
@@ -383,7 +383,6 @@ export interface CompileSeconds {
 export interface Compiled {
   compile_id: string;
   epoch: number;
-  graph_ops: number | null;
 }
 
 export interface CompiledKernel {
@@ -1468,13 +1467,6 @@ export interface Memory {
   owners: MemoryOwner[];
   allocations: Allocation[];
   all_allocations: number;
-}
-
-export interface MemoryDifference {
-  device: number | 'cpu';
-  peak_bytes: Pair;
-  reserved_bytes: Pair;
-  formatted: FormattedPair[];
 }
 
 export interface MemoryOwner {
