@@ -32,8 +32,8 @@ def _print_comparison(report: WithJobs) -> None:
     jobs, compared = report.jobs, report.comparison
     print_lines(console, *([jobs.verdict] if jobs else []), report.verdict, *compared.notes)
     console.print()
-    peaks = [words for row in report.tables.memory for words in row.formatted]
-    print_table(console, "figures", [*(figure.formatted for figure in compared.figures), *peaks], None)
+    figures = [figure.formatted for figure in (*compared.figures, *report.tables.memory)]
+    print_table(console, "figures", figures, None)
     of = "a step" if compared.step_time else "the span"
     print_table(console, f"where {of} goes: the parts sum to its time", compared.parts, None)
     for answer in filter(None, (jobs, report.tables, compared)):

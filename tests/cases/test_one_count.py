@@ -114,8 +114,6 @@ def test_the_cost_of_breaks_is_what_removing_them_saves(recording: Recording, ca
     assert answers.span["headlines"]["graph_breaks"].startswith(
         f"4 graph break sites cost {duration(gain_us)} per step, {share} of the step (predicted"
     )
-    (reason,) = (row for row in answers.span["pays"]["why_not"] if row["cause"] == "breaks")
-    assert reason["time_us"] == compared["graph_break_us"]
     saved = {site["line"]: site["saves_us"] for site in answers.span["graph_break_sites"]}
     assert max(saved.values()) == finding["evidence"]["dearest_us_per_step"] == saved[26]
     assert compared["graph_break_direct_us"] == pytest.approx((636.7 + 523.9 + 505.2) / 3, abs=0.1)

@@ -255,7 +255,7 @@ export interface ComparedTables {
   kernels: KernelDifference[];
   operators: OperatorDifference[];
   modules: ModuleDifference[];
-  memory: MemoryDifference[];
+  memory: Figure[];
 }
 
 export interface Comparison {
@@ -383,7 +383,6 @@ export interface CompileSeconds {
 export interface Compiled {
   compile_id: string;
   epoch: number;
-  graph_ops: number | null;
 }
 
 export interface CompiledKernel {
@@ -509,7 +508,7 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export type DeterminedBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
 
 export interface DeviceIdle {
   device: number;
@@ -1129,7 +1128,6 @@ export interface JobsCompared {
   notice: string | null;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
-  late: LateCompared[];
   collectives: CollectiveCompared[];
 }
 
@@ -1293,15 +1291,6 @@ export type LateCause =
   | 'slower_kernels'
   | 'synchronise'
   | 'wrappers';
-
-export interface LateCompared {
-  rank: number;
-  cause: LateCause;
-  name: string;
-  where: string | null;
-  excess_us: Pair;
-  outcome: Outcome;
-}
 
 export interface LateRank {
   rank: number;
@@ -1474,13 +1463,6 @@ export interface Memory {
   all_allocations: number;
 }
 
-export interface MemoryDifference {
-  device: number | 'cpu';
-  peak_bytes: Pair;
-  reserved_bytes: Pair;
-  formatted: FormattedPair[];
-}
-
 export interface MemoryOwner {
   device: number | 'cpu';
   operator: string | null;
@@ -1563,9 +1545,6 @@ export interface ObservedSize {
   calls: number | null;
   compile_s: number | null;
 }
-
-export type Obstacle =
-  'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
 
 export type Operation =
   | 'all_gather'
@@ -1684,7 +1663,6 @@ export interface Payback {
   gain: Gain[];
   cost: CompileSeconds[];
   break_even: BreakEven[];
-  why_not: WhyNot[];
 }
 
 export type PaybackVerdict = 'never' | 'pays' | 'unknown';
@@ -2476,14 +2454,6 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
-
-export interface WhyNot {
-  cause: Obstacle;
-  time_us: number | null;
-  percent: number | null;
-  sentence: string;
-  where: string;
-}
 
 export interface WhyUnknown {
   step: string;

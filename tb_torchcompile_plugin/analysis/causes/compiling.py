@@ -154,7 +154,9 @@ class CompileDoesNotPay(Cause):
             return
         rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
-        also = [f", or fix first what keeps it from paying: {row.sentence}" for row in result.why_not[:1]]
+        fixes = [row for row in context.found if row.predicted]
+        fixes.sort(key=lambda row: -row.predicted.gain_us if row.predicted else 0.0)
+        also = [f", or fix first what keeps it from paying: {row.title}" for row in fixes[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(

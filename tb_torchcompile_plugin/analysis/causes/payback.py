@@ -1,7 +1,7 @@
-"""Is compiling worth it: what did it cost, what does a step gain, when are the two even, and why is it not more?
+"""Is compiling worth it: what did it cost, what does a step gain, and when are the two even?
 
-A step is compared with that of the baseline run, the same program eager (or, of an eager run, compiled); otherwise with
-the one that the model of the steps predicts; otherwise it is unknown.
+A step is compared with that of the baseline run, the same program eager (or, of an eager run, compiled); otherwise a
+compiled one with the eager one that the model of the steps predicts; otherwise it is unknown.
 """
 
 from collections import Counter
@@ -10,24 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.break_costs import (
-    break_sites,
-    cost_of_breaks,
-    direct_percent,
-    direct_us,
-)
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
     BreakEven,
     CompileSeconds,
     Gain,
-    Obstacle,
     Payback,
     RunFacts,
-    WhyNot,
     break_even,
     is_compiled,
     measured_gain,
@@ -35,16 +26,10 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     run_facts,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import unrecorded
-from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
-from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, category_sums, kernel_name
-from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds, signed
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
 from tb_torchcompile_plugin.errors import UserError
@@ -53,32 +38,25 @@ from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
+from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
-from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
-_MAX_REASONS = 3  # why compiling does not pay, in one answer; chosen by eye
 _MIN_MINUTES_S = 120  # shorter times are written in seconds; chosen by eye
 _BESIDE = "into a run beside this one, named for it (runs/eager beside runs/compiled)"
 _HOW_TO_KNOW = {
     "eager_predicted": "No eager run was measured: its step is predicted from the operators that generated kernels are "
     f"made of. Record the program once without torch.compile, {_BESIDE}, to know it",
-    "compiled_predicted": "No compiled run was measured: what runs eager tells what inductor could fuse, and not what "
-    f"calling compiled code and compiling cost. Record the program once with torch.compile, {_BESIDE}, to know it",
     "nothing_ran": "Call what torch.compile returns, and see the graph breaks: a break inside of a loop leaves all of "
     "its function eager",
     "nobody": f"Record the program once with and once without torch.compile, {_BESIDE}",
 }
-LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
-# Chosen by eye on the recordings.
-_FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
-_SHORTEST_NS = 1_500  # of a kernel, however little it does
+_SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
 _TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 
 
@@ -100,22 +78,20 @@ class _Comparison(NamedTuple):
 
 def payback(profile: Profile) -> Payback:
     """Return the answer for a span, compared with its baseline run where there is one."""
-    (gain, cost, refused), facts = profile.of(_comparison), profile.of(run_facts)
+    gain, cost, refused = profile.of(_comparison)
     even = break_even(gain, cost)
-    reasons = tuple(profile.of(why_not)) if facts.tried or facts.compiled else ()
     return Payback(
-        sentences=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, reasons, refused)),
+        sentences=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, refused)),
         gain=(gain,),
         cost=(CompileSeconds(*cost[:5]),) if cost else (),
         break_even=even,
-        why_not=reasons,
     )
 
 
 def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
     gain, cost, _ = profile.of(_comparison)
-    if gain.determined_by == "compiled_predicted" or (gain.determined_by == "nobody" and not cost):
+    if gain.determined_by == "nobody" and not cost:
         return ""
     return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
 
@@ -150,17 +126,11 @@ def _unsteady(profile: Profile) -> str:
 
 
 def _predicted(profile: Profile, facts: RunFacts) -> Gain:
-    """Return the gain compared with what a compiled step would be eager, or an eager one compiled."""
-    if profile.of(why_nothing) or profile.of(_unsteady):
+    """Return the gain compared with what a compiled step would be eager; what an eager one lacks, findings predict."""
+    if profile.of(why_nothing) or profile.of(_unsteady) or not facts.compiled:
         return UNKNOWN
-    if facts.compiled:
-        eager, now = profile.of(uncompiled), profile.of(step_time).step_us
-        return predicted_gain("eager_predicted", eager, (now, now, now)) if eager else UNKNOWN
-    best = next((row.predicted for row in profile.of(predicted_fixes) if row.kind == "eager"), None)
-    if best is None:
-        return UNKNOWN
-    now = best.step_us
-    return predicted_gain("compiled_predicted", (now, now, now), (best.after_us, best.low_us, best.high_us))
+    eager = profile.of(uncompiled)
+    return predicted_gain(eager, profile.of(step_time).step_us) if eager else UNKNOWN
 
 
 def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
@@ -168,8 +138,6 @@ def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit
     cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
     if gain.determined_by == "nobody":
         return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
-    if gain.determined_by == "compiled_predicted":
-        return f"Whether compiling would pay is not known: {_steps(gain, unit)}."
     is_predicted = gain.determined_by == "eager_predicted"
     if gain.verdict == "unknown":
         range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
@@ -195,16 +163,14 @@ def _steps(gain: Gain, unit: TimeUnit) -> str:
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.determined_by == "eager_predicted":
         return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
-    if gain.determined_by == "compiled_predicted":
-        return f"{unit.one} takes {eager}, and is predicted to take {compiled} at best compiled"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
         return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"
     return f"a step takes {compiled} compiled and {eager} eager"
 
 
-def _grounds(gain: Gain, even: Sequence[BreakEven], reasons: Sequence[WhyNot], refused: str) -> Iterator[str]:
-    """Yield what the answer is based on, and why it is not better."""
+def _grounds(gain: Gain, even: Sequence[BreakEven], refused: str) -> Iterator[str]:
+    """Yield what the answer is based on, and what it would be with other caches."""
     if refused:
         yield refused
     if gain.determined_by == "measured":
@@ -214,8 +180,6 @@ def _grounds(gain: Gain, even: Sequence[BreakEven], reasons: Sequence[WhyNot], r
         yield f"{_HOW_TO_KNOW[gain.determined_by]}."
     for row in even[1:]:
         yield f"With {row.name} caches it would cost {seconds(row.cost_s)}, and pay from step {row.steps:,} on."
-    for reason in reasons[:_MAX_REASONS]:
-        yield f"{reason.sentence}."
 
 
 def _long(s: float) -> str:
@@ -224,107 +188,6 @@ def _long(s: float) -> str:
         return seconds(s)
     minutes = s / 60
     return plural(round(minutes), "minute") if minutes >= 10 else f"{minutes:.1f} minutes"
-
-
-def why_not(profile: Profile) -> list[WhyNot]:
-    """Return the reasons for a run that compiled something; small ones are left out."""
-    rows = (*_on_gpu(profile), *_on_host(profile))
-    priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
-    priced.sort(key=lambda row: -(row.time_us or 0.0))
-    if not profile.of(regions.compiled_calls) and not profile.of(unrecorded):
-        priced.insert(
-            0, WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
-        )
-    return [*priced, *_unpriced(profile)]
-
-
-def _row(
-    profile: Profile,
-    cause: Obstacle,
-    time_us: float,
-    share: float | None,
-    whole: str,
-    sentence: str,
-    where: str,
-) -> WhyNot:
-    """Return a row for a time per step (µs) that is so many percent of a whole; `says` precedes the time."""
-    has_steps = bool(profile.of(step_time).steps)
-    part = "" if share is None else f", {percent(share)} of {whole if has_steps else 'the span'}"
-    text = f"{sentence} {duration(time_us)} {'per step' if has_steps else 'in this span'}{part}"
-    return WhyNot(cause, time_us, share, text, where)
-
-
-def _percent(us: float, whole_us: float) -> float | None:
-    return 100 * us / whole_us if whole_us else None
-
-
-def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
-    """Yield kernels that compiling cannot make faster, compared with the step: profiling does not slow them."""
-    rows, step_us = profile.of(kernel_table).rows, profile.of(step_time).step_us
-    steps, sums = profile.of(category_sums)
-    library_us, gpu_us = (
-        us(sum(ns for name, (ns, _) in sums.items() if name in names)) / steps for names in (LIBRARY, sums)
-    )
-    if library_us:
-        of_library = [row for row in rows if row.category in LIBRARY]
-        names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
-        sentence = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
-        first = of_library[0].name if of_library else ""
-        yield _row(profile, "library", library_us, _percent(library_us, step_us), "the step", sentence, first)
-    generated = [row for row in rows if has_triton_prefix(row.category)]
-    full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
-    if full:
-        total_us = sum(row.time_us for row in rows if row.device != "cpu")
-        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * gpu_us
-        sentence = (
-            f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
-            "on) take"
-        )
-        yield _row(profile, "memory", full_us, _percent(full_us, step_us), "the step", sentence, full[0].name)
-
-
-def _on_host(profile: Profile) -> Iterator[WhyNot]:
-    """Yield host time outside of compiled code, in calling it, and between graphs that break."""
-    eager, cost, whole = profile.of(eager_time), profile.of(call_overhead), "the profiled steps"
-    steps = max(len(profile.of(StepWindows)), 1)
-    if eager.host_us and not profile.of(unrecorded):
-        first = next((op for op in eager.ops if op.kind != "in_region"), None)
-        sentence = (
-            "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
-        )
-        name = first.name if first else ""
-        yield _row(profile, "eager", eager.host_us / steps, eager.share_percent, whole, sentence, name)
-    if cost is not None:
-        calls = plural(round(cost.calls / steps), "call")
-        total_us = cost.guard_us + (cost.overhead_us or 0.0)
-        share = _percent(total_us, cost.window_us)
-        sentence = f"Guards and wrappers of {calls} of compiled code take"
-        yield _row(profile, "guards", total_us / steps, share, whole, sentence, "")
-    sites = profile.of(break_sites)
-    where = f"{sites[0].file}:{sites[0].line}" if sites and sites[0].file else ""
-    if (saved := profile.of(cost_of_breaks)) and saved.gain_us:
-        cost_words = f"{duration(saved.gain_us)} per step, {percent(saved.gain_percent)} of the step"
-        sentence = f"Graph breaks cost {cost_words}"
-        yield WhyNot("breaks", saved.gain_us, saved.gain_percent, sentence, where)
-    elif not saved and (direct := profile.of(direct_us)):
-        sentence, share = "Direct cost of graph breaks:", profile.of(direct_percent)
-        yield _row(profile, "breaks", direct, share, "the profiled step", sentence, where)
-
-
-def _unpriced(profile: Profile) -> Iterator[WhyNot]:
-    """Yield recompiles, and sizes that are not fixed in the graphs that ran."""
-    rows = profile.data.of(recompiles) if profile.data else ()
-    if rows:
-        sentence = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
-        yield WhyNot(
-            "recompiles", None, None, sentence, f"{rows[0].file}:{rows[0].line}" if rows[0].file else ""
-        )
-    ran = {call.compile_id for call in regions.all_calls(profile.of(regions.region_calls))}
-    events = profile.summary.shape_events if profile.summary else ()
-    names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
-    if names:
-        sentence = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
-        yield WhyNot("dynamic", None, None, sentence, ", ".join(names[: thresholds.MAX_NAMES]))
 
 
 def uncompiled(profile: Profile) -> tuple[float, float, float] | None:

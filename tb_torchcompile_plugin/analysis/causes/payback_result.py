@@ -20,7 +20,7 @@ _PARTS, _MIN_STEPS = 8, 32
 _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
 PaybackVerdict = Literal["pays", "never", "unknown"]
-DeterminedBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
+DeterminedBy = Literal["measured", "eager_predicted", "nothing_ran", "nobody"]
 Caches = Literal["recorded", "cold", "warm"]
 
 
@@ -112,21 +112,6 @@ class Gain(msgspec.Struct, frozen=True):
     compiled_run: str
 
 
-Obstacle = Literal[
-    "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
-]
-
-
-class WhyNot(msgspec.Struct, frozen=True):
-    """One reason, with its price where it has one."""
-
-    cause: Obstacle
-    time_us: float | None  # per step, on the GPU or on the host
-    percent: Annotated[float | None, column_head("Of the (profiled) step")]
-    sentence: Annotated[str, column_head("What it is", grow=True)]
-    where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
-
-
 class CompileSeconds(msgspec.Struct, frozen=True):
     """Compile time, and what it is with other caches; None where this run does not show it."""
 
@@ -140,13 +125,11 @@ class CompileSeconds(msgspec.Struct, frozen=True):
 class Payback(msgspec.Struct, frozen=True):
     """Whether compiling is worth it."""
 
-    sentences: tuple[str, ...]  # the answer first, then its reasons
+    sentences: tuple[str, ...]  # the answer first, then what it is based on
     gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
     cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
     # () where never or unknown.
     break_even: Annotated[tuple[BreakEven, ...], column_head("When compiling has paid for itself")]
-    # Largest first.
-    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
 
 UNKNOWN = Gain("unknown", "nobody", None, None, None, None, None, "", "")
@@ -179,16 +162,11 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     )
 
 
-def predicted_gain(
-    determined_by: DeterminedBy, eager: tuple[float, float, float], compiled: tuple[float, float, float]
-) -> Gain:
-    """Return the gain from steps (µs), each with its lowest and highest value; unknown if it may have either sign."""
-    low, high = eager[1] - compiled[2], eager[2] - compiled[1]
-    verdict: PaybackVerdict = "pays" if low > 0 else "never"
-    # An eager run does not show what calling compiled code costs, and compiling.
-    if determined_by == "compiled_predicted" or low <= 0 < high:
-        verdict = "unknown"
-    return Gain(verdict, determined_by, eager[0], compiled[0], eager[0] - compiled[0], low, high, "", "")
+def predicted_gain(eager: tuple[float, float, float], compiled_us: float) -> Gain:
+    """Return the gain from an eager step (µs) with its lowest and highest value; unknown if it may have either sign."""
+    middle, low, high = (us - compiled_us for us in eager)
+    verdict: PaybackVerdict = "unknown" if low <= 0 < high else "pays" if low > 0 else "never"
+    return Gain(verdict, "eager_predicted", eager[0], compiled_us, middle, low, high, "", "")
 
 
 def step_with(gain: Gain) -> Predicted:

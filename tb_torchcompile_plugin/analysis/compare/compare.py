@@ -60,14 +60,6 @@ _COUNTED_ABOVE = ("breaks", "recompiles")  # of the counts, under the names of t
 _Figures = dict[str, float | None]
 
 
-class Figure(msgspec.Struct, frozen=True):
-    """One number of both sides; the name carries the unit."""
-
-    name: str
-    value: pairs.Pair
-    formatted: pairs.FormattedPair  # step times with their standard deviation
-
-
 class CategoryDifference(pairs.Compared, frozen=True):
     """GPU time and launches of a kernel category in an average step; the rows sum to `gpu_time_us`."""
 
@@ -89,7 +81,6 @@ class Compiled(msgspec.Struct, frozen=True):
 
     compile_id: Annotated[str, column_head(hidden=True)]
     epoch: int
-    graph_ops: Annotated[int | None, column_head(hidden=True)]
 
 
 class CompilationDifference(pairs.Compared, frozen=True):
@@ -110,7 +101,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """Two spans; lists are empty where a side recorded nothing for them."""
 
     step_time: StepTimeDifference | None  # None where a side has no steps; rows are of whole spans then
-    figures: list[Figure]
+    figures: list[pairs.Figure]
     parts: list[PartDifference]
     kernel_categories: list[CategoryDifference]
     compilations: list[CompilationDifference]
@@ -239,13 +230,13 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
     return us(int(covered_ns(intervals, *steady.windows).sum())) / len(steady.rows) if steady else None
 
 
-def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[Figure]:
+def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[pairs.Figure]:
     for name in dict.fromkeys((*a, *b)):
         value = pairs.pair(a.get(name), b.get(name))
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
-        yield Figure(name, value, pairs.FormattedPair(_LABELS[name], text_a, text_b, change))
+        yield pairs.Figure(name, value, pairs.FormattedPair(_LABELS[name], text_a, text_b, change))
 
 
 def _deviation(times: StepTimes) -> str:
@@ -290,7 +281,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
     )
     if not (a and b):
         fields["outcome"] = "vanished" if a else "appeared"
-    sides = [Compiled(row.compile_id, row.epoch, row.graph_ops) if row else None for row in (a, b)]
+    sides = [Compiled(row.compile_id, row.epoch) if row else None for row in (a, b)]
     return CompilationDifference(
         function=either.function,
         file=either.file,

@@ -1,13 +1,10 @@
 """How do two jobs of as many ranks differ: the step, where each rank's time goes, who waits for whom, collectives?
 
-All times are of an average step: sums over what was recorded are divided by the steps that were marked; why a rank is
-late, by those steps where that is known.
+All times are of an average step: sums over what was recorded are divided by the steps that were marked.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os.path import basename
 from typing import Annotated
 
 import msgspec
@@ -27,9 +24,8 @@ from tb_torchcompile_plugin.analysis.statistics import (
     step_time_difference,
     step_times,
 )
-from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.late import compared_steps, late
+from tb_torchcompile_plugin.job.late import compared_steps
 from tb_torchcompile_plugin.job.steps import (
     job_lengths,
     job_step_us,
@@ -69,17 +65,6 @@ class RankCompared(Compared, frozen=True):
     wait_us: Annotated[Pair, column_head("Waits, overlapped too", hidden=True)]  # in collectives, for others
 
 
-class LateCompared(Compared, frozen=True):
-    """What a rank did in a step beyond its peers, by cause."""
-
-    rank: int
-    cause: Annotated[LateCause, column_head("What")]
-    name: Annotated[str, column_head("Culprit")]
-    # The user's line, with the folder where files of several folders have that name.
-    where: Annotated[str | None, column_head("Your line")]
-    excess_us: Annotated[Pair, column_head("Longer than its peers")]
-
-
 class CollectiveCompared(Compared, frozen=True):
     """Collectives of one group, kind and size; times of a step, over all ranks."""
 
@@ -100,7 +85,6 @@ class JobsCompared(msgspec.Struct, frozen=True):
     notice: str | None  # why the ranks of both cannot be compared
     step_time: StepTimeDifference | None  # of the slowest rank in each step; None where a side has no steps
     ranks: list[RankCompared]
-    late: Annotated[list[LateCompared], column_head("Why ranks come late")]
     collectives: list[CollectiveCompared]
 
 
@@ -115,11 +99,11 @@ class Jobs(Memoized):
 def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
     if notice := _notice(jobs):
-        return JobsCompared(notice, notice, None, [], [], [])
+        return JobsCompared(notice, notice, None, [], [])
     step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
     ranks = match(RankCompared, ["rank"], [*map(_rank_numbers, (jobs.a, jobs.b))])  # both have the same ranks
     verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, None, step_time, ranks, _late(jobs), _collectives(jobs))
+    return JobsCompared(verdict, None, step_time, ranks, _collectives(jobs))
 
 
 def _notice(jobs: Jobs) -> str | None:
@@ -175,34 +159,6 @@ def _rank_numbers(job: Job) -> Numbers:
                 ns = getattr(steps, part)[: len(steps.counted)].tolist()
                 of_rank[f"{part}_us"] = float(sum(ns)) / len(ns) / 1000 if ns else None
     return numbers
-
-
-def _late(jobs: Jobs) -> list[LateCompared]:
-    """Compare why ranks are late, most excess first."""
-    shared_names = _shared_names(jobs.a) | _shared_names(jobs.b)
-    numbers = [_late_numbers(job, shared_names) for job in (jobs.a, jobs.b)]
-    rows = match(LateCompared, ["rank", "cause", "name", "where"], numbers)
-    return sorted(rows, key=lambda row: -max(abs(row.excess_us.a or 0), abs(row.excess_us.b or 0)))
-
-
-def _shared_names(job: Job) -> set[str]:
-    """Return names that several files have; any other identifies its file, as a program may be in another folder."""
-    files = {blamed.file for row in job.of(late) for blamed in row.parts if blamed.file}
-    return {name for name, times in Counter(map(basename, files)).items() if times > 1}
-
-
-def _late_numbers(job: Job, shared_names: set[str]) -> Numbers:
-    """Return by reason the µs of a step that is compared."""
-    steps, sums = compared_steps(job), Counter[tuple[int, LateCause, str, str | None]]()
-    for row in job.of(late):
-        for blamed, ns in row.parts.items():
-            name, where = blamed.name, None
-            if blamed.file:
-                file = basename(blamed.file)
-                file = blamed.file if file in shared_names else file
-                name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
-            sums[job.numbers[row.rank_index], blamed.cause, name, where] += ns
-    return {key: {"excess_us": us(ns) / steps} for key, ns in sums.items()}
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:

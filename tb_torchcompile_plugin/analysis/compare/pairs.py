@@ -35,6 +35,14 @@ class FormattedPair(msgspec.Struct, frozen=True):
     change: str
 
 
+class Figure(msgspec.Struct, frozen=True):
+    """One number of both sides; the name carries the unit."""
+
+    name: str
+    value: Pair
+    formatted: FormattedPair  # step times with their standard deviation
+
+
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A row of whatever is compared."""
 

@@ -1,7 +1,7 @@
 """How do two spans differ row by row: kernels, operators, modules, memory?"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -12,14 +12,13 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, FormattedPair, Pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, FormattedPair, Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -48,22 +47,13 @@ class ModuleDifference(Compared, frozen=True):
     calls: Pair
 
 
-class MemoryDifference(msgspec.Struct, frozen=True):
-    """The peaks of a device in the whole span; unknown where a side did not record or use it."""
-
-    device: Device
-    peak_bytes: Pair
-    reserved_bytes: Pair
-    formatted: list[FormattedPair]  # of the peaks that are known of a side
-
-
 class ComparedTables(msgspec.Struct, frozen=True):
     """Rows of an average step, or of the whole spans where a side has no steps; empty where nothing was recorded."""
 
     kernels: list[KernelDifference]
     operators: list[OperatorDifference]
     modules: list[ModuleDifference]
-    memory: list[MemoryDifference]
+    memory: list[Figure]  # the peaks of each device that a side used
 
 
 def compare_tables(sides: Sides) -> ComparedTables:
@@ -75,7 +65,7 @@ def compare_tables(sides: Sides) -> ComparedTables:
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
-    return ComparedTables(kernels, operators_, modules_, _memory(a, b))
+    return ComparedTables(kernels, operators_, modules_, [*_memory(a, b)])
 
 
 def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
@@ -136,18 +126,12 @@ def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
     }
 
 
-def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
-    """Compare the devices that either side used; [] where neither recorded memory."""
+def _memory(a: Profile, b: Profile) -> Iterator[Figure]:
+    """Yield the peaks, in the whole span, of the devices that either side used."""
     uses_a, uses_b = ({row.device: row for row in side.of(memory).devices} for side in (a, b))
-    rows = []
     for device in dict.fromkeys((*uses_a, *uses_b)):
-        uses = uses_a.get(device), uses_b.get(device)
-        peak = pairs.pair(*(use.peak_bytes if use else None for use in uses))
-        reserved = pairs.pair(*(use.peak_reserved_bytes if use else None for use in uses))
-        formatted = [
-            FormattedPair(f"{label}, {device_name(device)}", *pairs.in_words("peak_bytes", value))
-            for label, value in (("Peak memory", peak), ("Peak reserved", reserved))
-            if value != _UNKNOWN
-        ]
-        rows.append(MemoryDifference(device, peak, reserved, formatted))
-    return rows
+        for name, label in (("peak_bytes", "Peak memory"), ("peak_reserved_bytes", "Peak reserved")):
+            value = pairs.pair(*(getattr(side.get(device), name, None) for side in (uses_a, uses_b)))
+            if value != _UNKNOWN:
+                words = FormattedPair(f"{label}, {device_name(device)}", *pairs.in_words(name, value))
+                yield Figure(f"{device}_{name}", value, words)

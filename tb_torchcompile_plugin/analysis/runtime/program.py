@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -45,6 +45,7 @@ _COMPILED = {"compiled", "compile", "inductor", "cold", "warm"}
 # Modes of torch.compile: a run of one is compared with the plain compiled one where there is no eager one.
 _MODES = {"cudagraphs", "reduce", "overhead", "max", "autotune"}
 
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 Difference = Literal["program", "work", "gpu", "torch"]
 OTHER: dict[Difference, str] = {
     "program": "run different programs",
@@ -62,8 +63,8 @@ class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[
         list[int]
     ] = []  # of the tensors of each matrix product, convolution and attention, each number once
-    calls: dict[str, float] = {}  # of these operators in a step, by kind; without marked steps unknown
-    tflop: float | None = None  # of a step; None where no shapes were recorded
+    calls: dict[str, _Positive] = {}  # of these operators in a step, by kind; without marked steps unknown
+    tflop: _Positive | None = None  # of a step; None where no shapes were recorded
 
 
 def program(profile: Profile) -> ProgramFacts:

@@ -7,7 +7,7 @@ import pytest
 
 from profiles import data_of, ns, profile_in, profile_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare, compare_report
-from tb_torchcompile_plugin.analysis.compare.pairs import FormattedPair
+from tb_torchcompile_plugin.analysis.compare.pairs import FormattedPair, Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
@@ -322,10 +322,9 @@ def test_peaks_of_memory(tmp_path):
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
     tables = compare_tables(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab")))
-    (row,) = tables.memory
-    assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
-    assert row.reserved_bytes.b == 4096
-    assert row.formatted[0] == FormattedPair("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
+    peak, reserved = tables.memory
+    assert (peak.name, peak.value) == ("0_peak_bytes", Pair(512, 2048, 1536)) and reserved.value.b == 4096
+    assert peak.formatted == FormattedPair("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
 
 
 def module(name, ts, dur):

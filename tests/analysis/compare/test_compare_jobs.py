@@ -1,7 +1,6 @@
 """jobs.py of compare: two jobs of as many ranks side by side, in the answer, over HTTP's route and in the terminal."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -12,14 +11,13 @@ from hypothesis import strategies as st
 
 from jobs import TRANSFER, Does, host, training
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, RankCompared, compare_jobs
-from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, late_ranks, rank_rows
+from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from traces import Event
 
 MS = 1_000_000
 PARTS = (
@@ -72,8 +70,6 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
         assert (row.wait_us.a, row.wait_us.b) == pytest.approx((3_000 * waits, 0))
         assert (row.late_us.a, row.late_us.b) == pytest.approx((6_000 * (not waits), 0))
         assert row.exposed_wait_us.a == pytest.approx(3_000 * waits)
-    ((rank, cause, excess),) = [(row.rank, row.cause, row.excess_us) for row in known.late if row.excess_us.a]
-    assert (rank, cause, excess.b) == (2, "garbage", 0) and excess.a == pytest.approx(3_000, rel=0.01)
     (moved,) = known.collectives
     assert (moved.op, moved.instances.a, moved.instances.b) == ("all_reduce", 1, 1)
     assert (moved.transfer_us.a, moved.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
@@ -96,8 +92,6 @@ def test_numbers_are_those_of_each_job_by_step(
         for row in known.ranks:
             sums_up(row)
             assert getattr(row.wait_us, name) * count == pytest.approx(waited[row.rank])
-        excess = sum(row.excess_us for row in job.of(late_ranks))
-        assert sum(getattr(row.excess_us, name) for row in known.late) * count == pytest.approx(excess)
         (moved,) = job.of(collective_rows)
         assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
 
@@ -105,7 +99,7 @@ def test_numbers_are_those_of_each_job_by_step(
 def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b", ranks=2)))
     assert known.notice and known.notice.startswith("The job of A has 3 ranks, that of B 2")
-    assert (known.ranks, known.late, known.collectives, known.step_time) == ([], [], [], None)
+    assert (known.ranks, known.collectives, known.step_time) == ([], [], None)
     assert known.verdict == known.notice
 
 
@@ -137,48 +131,7 @@ def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
     )
     assert all(one.profile.of(launch_sequence).steps < 12 for one in cut.ranks)
     known = compare_jobs(Jobs(cut, healthy(tmp_path / "b", steps=12)))
-    assert known.late[0].excess_us.a == pytest.approx(3_000, rel=0.01)
     assert "In A rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
-
-
-def helpers(*folders: str) -> Callable[[int], list[Event]]:
-    """A helper in a file of each folder runs for 1.5 ms, one behind the other."""
-
-    def events(begin: int) -> list[Event]:
-        rows = []
-        for place, folder in enumerate(folders, 1):
-            ids = {"Python id": place, "Python parent id": None}
-            rows.append(host(f"{folder}/utils.py(10): helper", begin, 3 * MS // 2, "python_function", **ids))
-            begin += 3 * MS // 2
-        return rows
-
-    return events
-
-
-def helped(folder: Path, *folders: str) -> TracedJob:
-    """Its last rank is late by that."""
-    folder.mkdir()
-    slow = Does(len(folders) * 3 * MS // 2, helpers(*folders))
-    return training(folder, 2, 4, lambda rank, step: slow if rank else Does())
-
-
-def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
-    job = helped(tmp_path / "a", "/one", "/two")
-    known = compare_jobs(Jobs(job, healthy(tmp_path / "b", ranks=2, steps=4)))
-    rows = {row.where: row.excess_us.a for row in known.late if row.where}
-    assert rows == {
-        "/one/utils.py:10": pytest.approx(1_500, rel=0.01),
-        "/two/utils.py:10": pytest.approx(1_500, rel=0.01),
-    }
-    (excess,) = [row.excess_us for row in job.of(late_ranks)]
-    assert 4 * sum(row.excess_us.a or 0 for row in known.late) == pytest.approx(excess)
-
-
-def test_one_program_in_two_folders_is_one(tmp_path: Path) -> None:
-    sides = helped(tmp_path / "a", "/one"), helped(tmp_path / "b", "/another")
-    (row,) = [row for row in compare_jobs(Jobs(*sides)).late if row.where]
-    assert (row.name, row.where) == ("utils.py(10): helper", "utils.py:10")
-    assert (row.excess_us.a, row.excess_us.b) == pytest.approx((1_500, 1_500), rel=0.01)
 
 
 def test_a_job_and_itself(tmp_path: Path) -> None:
@@ -209,7 +162,7 @@ def test_the_route_and_the_command_say_the_same(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["jobs"]["verdict"] == known.verdict
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert known.verdict in out and "why ranks come late of a step" in out and "ranks of a step" in out
+    assert known.verdict in out and "ranks of a step" in out
 
 
 def test_without_a_job_on_a_side_spans_are_compared_as_ever(

@@ -8,7 +8,6 @@ import type {
   SheetTable,
 } from '../../../api/types';
 import { categoryHelp, categoryLabel, isCategory } from '../../../names/categories';
-import { hostHelp, LATE_CAUSES } from '../../../names/causes';
 import { isJobPart, jobPartHelp } from '../../../names/job_parts';
 import { columnKind, type Cell, type Column } from '../../../table/table';
 import { count, numberText, signed, significant, THIN, UNKNOWN } from '../../../widgets/format';
@@ -39,7 +38,6 @@ export function tables(
 const field = <T>(row: ComparedRow, name: string) => (row as unknown as Record<string, T>)[name]!;
 
 const UNKNOWN_TEXTS: Record<string, string> = {
-  where: 'No Python stack tells it: record with with_stack=True',
   message_bytes: 'The trace does not tell how much it moves',
 };
 
@@ -48,16 +46,13 @@ const indented = (path: string) => path.replace(/[^/]*\//g, '\u2003');
 
 /** A word of the server by its label. */
 function wordOf(row: ComparedRow, name: string): Cell {
-  if ('cause' in row && name === 'cause') return LATE_CAUSES[row.cause][0];
   if ('op' in row && name === 'op') return row.op.replaceAll('_', ' ');
   const [text, word] = [field<Cell>(row, name), field<string>(row, name)];
   return name === 'category' && isCategory(word) ? categoryLabel(word) : text;
 }
 
-function wordHelp(row: ComparedRow): string {
-  if ('cause' in row) return hostHelp(row.cause);
-  return 'category' in row && isCategory(row.category) ? categoryHelp(row.category) : '';
-}
+const wordHelp = (row: ComparedRow) =>
+  'category' in row && isCategory(row.category) ? categoryHelp(row.category) : '';
 
 const textColumns = ({ columns }: TableOf) =>
   columns.filter(({ key, sides, hidden }) => !sides && !hidden && key !== CHANGE);
@@ -98,7 +93,7 @@ export function columns(table: TableOf): Column<ComparedRow>[] {
     value: (row) => wordOf(row, key),
     unknown: UNKNOWN_TEXTS[key],
     show: key === 'path' ? (row) => indented(field(row, key)) : undefined,
-    ...(['category', 'cause'].includes(key) ? { meaning: (row) => wordHelp(row) } : {}),
+    ...(key === 'category' ? { meaning: (row) => wordHelp(row) } : {}),
     title: i === 0 ? (row) => titleOf(row, String(wordOf(row, key))) : undefined,
   }));
   const change: Column<ComparedRow> = { key: CHANGE, label: 'Change' };
