@@ -42,7 +42,7 @@ class FileContents(msgspec.Struct, frozen=True):
 
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
-_OF_JOB = (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
+_OF_JOB = (routes.JOB, routes.RANK)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
@@ -172,7 +172,6 @@ class Export:
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        yield from self._once(ids, routes.SIDE_BY_SIDE)
         for subject in _OF_JOB:
             yield from self._details(subject, ids)
         self.pack.close()
@@ -186,11 +185,7 @@ class Export:
 
     def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {
-            route.name
-            for route in routes.ROUTES.values()
-            if route.subject in (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
-        }
+        jobs = {route.name for route in routes.ROUTES.values() if route.subject in _OF_JOB}
         for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
