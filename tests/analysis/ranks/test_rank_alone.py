@@ -72,7 +72,6 @@ def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
 def test_a_recorded_rank_that_waits_is_bound_by_communication(recording: Recording) -> None:
     made = job_in(recording("jobs") / "lone_recompile")
     waits = made.ranks[0].profile
-    report = waits.of(gpu_utilization)
-    assert report.verdict and report.verdict.bound == "communication"
-    assert all(row.devices[0].compute_us < 0.01 * row.wall_us for row in report.steps)
+    verdict = waits.of(gpu_utilization).verdict
+    assert verdict and verdict.bound == "communication" and (verdict.share_percent or 0) > 90
     assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000
