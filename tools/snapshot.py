@@ -43,7 +43,7 @@ MAX_PAIRS = 3  # comparisons of neighbouring runs per logdir
 
 OF_LOGDIR = ("runs", "sheets", "all_runs")
 OF_WORKER = ("compile", "compile_time", "compilations", "exports", "triton", "findings", "baseline")
-OF_RUN = ("rank_differences", "job", "side_by_side")
+OF_RUN = ("rank_differences", "job")
 OF_RANK = ("rank_findings", "rank_what_if", "rank_collectives")
 OF_SPAN = (
     *("span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
@@ -171,11 +171,6 @@ def _of_job(served: Served, run: Any) -> Iterator[Answer]:
     ranks = [{"rank": str(rank)} for rank in job["map"]["ranks"]] if job else []
     for route in OF_RANK if ranks else ():
         yield _asked(served, route, ids, *ranks)
-    steps = [{"step": step} for step in served.rows("side_by_side", ids).get("steps", ())]
-    if steps:
-        yield _asked(
-            served, "side_by_side", {**ids, "step": "each"}, *({"step": row["step"]} for row in steps)
-        )
 
 
 def _comparisons(served: Served, runs: Sequence[Any]) -> Iterator[Answer]:

@@ -18,7 +18,6 @@ autotune_percent = 1.0
 communication_percent = 10.0
 
 # Percent of the summed GPU event time.
-unnamed_percent = 1.0
 kernel_percent = 25.0
 dominant_percent = 50.0
 gpu_busy_percent = 80.0  # of a step: one kernel is worth a word only if the GPU is busy for so much of it

@@ -34,7 +34,6 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
-from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
@@ -70,7 +69,6 @@ from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.api.session import Session, all_read
 from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
 from tb_torchcompile_plugin.api.starts import starts_of
-from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
@@ -126,18 +124,6 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
     return profile if isinstance(profile, Progress) else _soon(profile, Timeline)
 
 
-def _side_by_side(session: Session, run: str, span: str) -> SideBySide | Progress:
-    job = session.poll_job(run, span)
-    if isinstance(job, Progress):
-        return job
-    if not isinstance(job, TracedJob):
-        raise NotFound(
-            f"the traces of these {len(job.digests):,} ranks are not read together",
-            next_step="Look into one of them: its panels and timeline are those of its trace",
-        )
-    return _soon(job, SideBySide)
-
-
 def _sheets(session: Session) -> Sheets:
     answers = {name: route.answer for name, route in ROUTES.items() if is_sheet(route.answer)}
     answers |= {"compare": Comparison, "compare_tables": ComparedTables, "compare_jobs": JobsCompared}
@@ -153,7 +139,6 @@ RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 _WORKER_IDS = span_ids()[:2]
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
-SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", _WORKER_IDS, Session.compile_data)
 BASELINE = Subject("worker", _WORKER_IDS, lambda session, *ids: session.catalog.baseline(*ids))
 STARTS = Subject("worker", _WORKER_IDS, starts_of)
@@ -188,7 +173,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("job_map", JOB, job_map, (text("measure"),)),
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
-    Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
     Route("rank_collectives", RANK, rank_collectives),
     Route("exports", WORKER, exports),
     Route("triton", WORKER, triton),

@@ -16,7 +16,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, communication_rows
-from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
+from tb_torchcompile_plugin.job.job import Job, OneRank
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, ordinals, ranges
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.memo import cached_once
@@ -94,11 +94,6 @@ def rows_of_calls(about: OneRank) -> Int64s:
             next_step="Write it again with: tb-torchcompile index",
         )
     return rows
-
-
-def trace_rows(job: TracedJob) -> Int64s:
-    """Return by call its row in the trace of its rank."""
-    return np.concatenate([rank.profile.of(communication_rows) for rank in job.ranks])
 
 
 class Instances:

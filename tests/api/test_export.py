@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import COMPARED, LEFT_OUT, NO_CODE, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.export.page import Body
-from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES, SIDE_BY_SIDE
+from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace
@@ -68,7 +68,7 @@ def test_every_route_is_asked_or_left_out_for_a_reason() -> None:
 
 def test_no_route_is_forgotten(breaks: Exported, job: Exported) -> None:
     there = {key.split("\x1f")[0] for key in breaks.answers}
-    of_job = {name for name, route in ROUTES.items() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
+    of_job = {name for name, route in ROUTES.items() if route.subject in (JOB, RANK)}
     assert there - {"terms", "definitions"} == set(ROUTES) - of_job - COMPARED - LEFT_OUT.keys()
     assert of_job <= {key.split("\x1f")[0] for key in job.answers}
 

@@ -14,7 +14,6 @@ from browser.tab import Tab
 pytestmark = pytest.mark.browser
 
 RANKS = 6
-LANES = "figure[aria-label^='One step of']"
 MAP = "figure[aria-label='exposed wait by rank and step']"
 
 
@@ -66,29 +65,19 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     assert tab.texts("header a") == ["All 4 runs", "Save"]
 
 
-def test_one_step_of_all_ranks_is_drawn_and_looked_at_closer(tab: Tab) -> None:
-    tab.open(run="late", panel="ranks", job_step="ProfilerStep#1")
-    tab.wait_text(f"section:has({LANES})", "Step 1 takes")
-    assert "rank 2 comes last at 1 collective" in tab.text(f"section:has({LANES})")
-    tab.until("return document.querySelector(arguments[0]).width > 600", "the picture", f"{LANES} canvas")
-    tab.tab_to(f"{LANES} canvas")
-    tab.press("+")
-    tab.wait_address("job_from=")
-    tab.wait_text(f"section:has({LANES})", "of step 1")
-    tab.press("0")
-    tab.until("return !parent.location.href.includes('job_from=')", "the whole step again")
-
-
-def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None:
-    tab.load(run="late", panel="ranks", job_step="ProfilerStep#99")
-    tab.wait_text("main", "No rank has a step 'ProfilerStep#99'.")
-    assert len(tab.complaints()) == 1  # of the browser, that the answer was 400
-    tab.go(run="late", panel="ranks", measure="compile_us")
-    tab.one("figure[aria-label='compile by rank and step']")
-    canvas = tab.one(f"{LANES} canvas")
-    tab.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
-    canvas.click()
+def test_a_collective_leads_to_its_time_on_the_timeline_of_each_rank(tab: Tab) -> None:
+    tab.open(run="late", panel="ranks")
+    tab.click("td", "all reduce")
+    tab.wait_count("aside figure[aria-label^='The collective on rank']", 5)
+    tab.click("aside figure[aria-label='The collective on rank 2'] button", "transfer")
     tab.wait_address("panel=timeline")
+    tab.wait_address("worker=rank2")
+
+
+def test_a_step_that_there_is_not_is_the_first_one(tab: Tab) -> None:
+    tab.open(run="late", panel="ranks", job_step="ProfilerStep#99", measure="compile_us")
+    tab.one("figure[aria-label='compile by rank and step']")
+    tab.wait_count("figure[aria-label^='Parts of the step of rank']", 5)
 
 
 def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None:

@@ -1,9 +1,7 @@
-"""Steps of all ranks side by side, and which calls belong together, of recorded jobs whose late rank is known."""
+"""Recorded jobs are replayed, and their calls matched, as they ran."""
 
 import json
-from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -11,9 +9,8 @@ import pytest
 from jobs import job_in
 from profiles import key_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
-from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances, trace_rows
+from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -21,12 +18,7 @@ from tb_torchcompile_plugin.reader.memo import answers_of
 
 pytestmark = pytest.mark.slow
 
-MOST_BYTES = 200_000  # of one answer about two ranks
-
-
-Jobs = dict[
-    str, tuple[dict[str, Any], SideBySide]
-]  # what was noted of each job when it was recorded, and its steps
+Jobs = dict[str, TracedJob]
 
 
 @pytest.fixture(scope="module")
@@ -35,53 +27,13 @@ def jobs(recording: Recording) -> Jobs:
     folder = recording("jobs")
     rows = json.loads((folder / "measured.json").read_text())["programs"]
     assert {row["name"] for row in rows} == {path.name for path in folder.iterdir() if path.is_dir()}
-    return {row["name"]: (row, SideBySide(job_in(folder / row["name"]))) for row in rows}
-
-
-def steps_of(about: SideBySide) -> list[StepSideBySide]:
-    return [side_by_side(about, name, None) for name in about.steps]
-
-
-def test_the_late_rank_is_the_one_that_stands_out(jobs: Jobs) -> None:
-    for name, (measured, about) in jobs.items():
-        late = [[one.rank for one in step.ranks if one.late] for step in steps_of(about)]
-        if measured["late_rank"] is not None:
-            those = [measured["late_rank"]]
-            assert those in late and all(ranks in ([], those) for ranks in late), (name, late)
-        if name in ("healthy_ddp", "healthy_tp", "nccl_loop", "exposed_communication"):
-            assert late == [[]] * len(late), (name, late)
-
-
-def test_every_collective_that_steps_launched_is_in_one_of_them(jobs: Jobs) -> None:
-    for name, (_, about) in jobs.items():
-        shown = {
-            (call.rank, call.row)
-            for step in steps_of(about)
-            for one in step.collectives
-            for call in one.calls
-        }
-        if any("zoom in" in note for step in steps_of(about) for note in step.notes):
-            continue  # more than are drawn one by one
-        made = about.job.of(calls)
-        launched = made.launch >= 0
-        ranks = about.job.numbers
-        known = {
-            (ranks[place], row)
-            for place, row in zip(made.rank_index[launched], about.job.of(trace_rows)[launched].tolist())
-        }
-        assert known <= shown, name
-
-
-def test_answers_stay_small(jobs: Jobs) -> None:
-    for name, (_, about) in jobs.items():
-        sizes = [len(msgspec.json.encode(step)) for step in steps_of(about)]
-        assert max(sizes) < MOST_BYTES, (name, sizes)
+    return {row["name"]: job_in(folder / row["name"]) for row in rows}
 
 
 def test_the_recorded_steps_of_every_recorded_job_come_back(jobs: Jobs) -> None:
-    for _, about in jobs.values():
-        assert about.job.of(has_models)
-        assert about.job.of(job_clocks) == [recorded_clock(one.profile) for one in about.job.ranks]
+    for job in jobs.values():
+        assert job.of(has_models)
+        assert job.of(job_clocks) == [recorded_clock(one.profile) for one in job.ranks]
     assert len(jobs) >= 12
 
 
@@ -105,8 +57,7 @@ def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
     """On every recorded job, of all that was launched from the first common step on. The torch of these recordings
     wrote neither ids nor numbers: what tells then is that ranks are done together with what was counted."""
     matched = 0
-    for name, (_, about) in jobs.items():
-        job = about.job
+    for name, job in jobs.items():
         made, times = job.of(calls), job.of(waits)
         begin = np.array(job.of(first_shared_steps) or [0] * len(job.ranks))
         counted = made.launch >= np.maximum(begin, 0)[made.rank_index]

@@ -42,7 +42,7 @@ export function askAboutEither<Q extends Question>(
 }
 
 /** The same about the job of the selected run; null asks for nothing. */
-export function askAboutJob<Q extends 'side_by_side' | 'rank_findings' | 'rank_what_if' | 'job_map'>(
+export function askAboutJob<Q extends 'rank_findings' | 'rank_what_if' | 'job_map'>(
   question: Q,
   more: () => Ids | null,
 ): Resource<Q> {

@@ -238,6 +238,7 @@ export interface CollectiveRow {
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
+  most_waiting: InstanceCall[];
 }
 
 export interface Collectives {
@@ -1072,6 +1073,15 @@ export interface IdleReason {
   longest_row: number | null;
 }
 
+export interface InstanceCall {
+  rank: number;
+  start_us: number;
+  wait_us: number;
+  unknown_us: number;
+  transfer_us: number;
+  timeline_ns: number;
+}
+
 export type IssueKind =
   'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
 
@@ -1129,27 +1139,6 @@ export interface JobsCompared {
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
   collectives: CollectiveCompared[];
-}
-
-export interface JoinedCall {
-  rank: number;
-  row: number;
-  start_ns: number;
-  dur_ns: number;
-  wait_ns: number | null;
-  unknown_ns: number | null;
-  transfer_ns: number | null;
-  for_rank: number | null;
-  last: boolean;
-  line: number;
-}
-
-export interface JoinedCollective {
-  op: Operation;
-  group: string;
-  dtype: string;
-  message_bytes: number | null;
-  calls: JoinedCall[];
 }
 
 export interface Kernel {
@@ -1256,14 +1245,6 @@ export interface Lane {
 
 export type LaneKind =
   'breaks' | 'counter' | 'gaps' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
-
-export interface LanePieces {
-  start_ns: number[];
-  dur_ns: number[];
-  busy: number[];
-  name: number[];
-  kind: PieceKind[];
-}
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
@@ -1675,48 +1656,6 @@ export interface Picture {
   gpus: GpuPart[];
 }
 
-export type PieceKind =
-  | 'allocation'
-  | 'aten'
-  | 'attention'
-  | 'autotuning'
-  | 'communication'
-  | 'compile'
-  | 'convolution'
-  | 'cpp'
-  | 'data_loading'
-  | 'garbage'
-  | 'gemm'
-  | 'gpu_clock'
-  | 'graph'
-  | 'graph_capture'
-  | 'guards'
-  | 'label'
-  | 'launch'
-  | 'library'
-  | 'memcpy'
-  | 'memory_copy'
-  | 'memset'
-  | 'module_load'
-  | 'normalization'
-  | 'nothing'
-  | 'operator'
-  | 'optimizer'
-  | 'other'
-  | 'python'
-  | 'query'
-  | 'synchronise'
-  | 'triton_foreach'
-  | 'triton_other'
-  | 'triton_persistent_reduction'
-  | 'triton_pointwise'
-  | 'triton_reduction'
-  | 'triton_split_scan'
-  | 'triton_template'
-  | 'triton_user'
-  | 'waiting'
-  | 'wrappers';
-
 export type Precision = 'bf16' | 'fp32' | 'tf32';
 
 export interface Predicted {
@@ -1860,19 +1799,6 @@ export interface RankFindings {
 export interface RankGroup {
   ranks: number[];
   value: string;
-}
-
-export interface RankLanes {
-  rank: number;
-  worker: string;
-  span: string;
-  own_ns: number;
-  late: boolean;
-  wait_us: number;
-  host_step_ns: number[] | null;
-  gpu_step_ns: number[] | null;
-  host: LanePieces;
-  gpu: LanePieces;
 }
 
 export interface RankRow {
@@ -2243,19 +2169,6 @@ export interface StepReport {
   mean_parts: MeanPart[];
 }
 
-export interface StepSideBySide {
-  headline: string;
-  step: string | null;
-  steps: string[];
-  length_ns: number;
-  from_ns: number;
-  to_ns: number;
-  ranks: RankLanes[];
-  collectives: JoinedCollective[];
-  names: string[];
-  notes: string[];
-}
-
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';
 
 export interface StepSpan {
@@ -2512,7 +2425,6 @@ export interface AboutRun {
   job_map: JobMap;
   rank_findings: RankFindings;
   rank_what_if: Scenario;
-  side_by_side: StepSideBySide;
   rank_collectives: Collectives;
 }
 

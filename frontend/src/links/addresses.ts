@@ -124,7 +124,7 @@ export function toTimeline({ from, to, row, range }: TimelineTarget = {}): HashC
 }
 
 /** Parameters of the address that belong to one step of a job. */
-export const NO_JOB_STEP: HashChange = { job_step: null, job_from: null, job_to: null };
+export const NO_JOB_STEP: HashChange = { job_step: null };
 
 /** An interval in µs, measured and with some room around it; row: the slice that took it. */
 export function toStretch(from_us: number, to_us: number, row: number | null = null): HashChange {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { JobMap, JobStep } from '../../src/api/types';
-import { byPlace, measureOf, filesOf, shownOf, stepNames, stepParts } from '../../src/panels/ranks/measures';
+import { measureOf, filesOf, shownOf, stepNames, stepParts } from '../../src/panels/ranks/measures';
 
 const row = (rank: number, step: string, wait: number): JobStep => ({
   step,
@@ -65,10 +65,8 @@ describe('measures', () => {
     expect(filesOf(mapOf(3, []), 9)).toBeNull();
   });
 
-  it('find the row of a rank and step, where there is one', () => {
+  it('are of each step once', () => {
     expect(stepNames(STEPS)).toEqual(['#1', '#2']);
-    expect(byPlace(STEPS)(1, '#1')).toBe(STEPS[1]);
-    expect(byPlace(STEPS)(2, '#2')).toBeUndefined();
   });
 
   it('have parts that sum to the span', () => {

@@ -9,33 +9,10 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent, plural
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
-from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 
 _CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
-
-
-class NamesDisabled(Cause):
-    """Kernels called `triton_` take a share of the GPU time (warning)."""
-
-    id = "names_disabled"
-    panel = "kernels"
-    limits = ("unnamed_percent",)
-
-    def detect(self, context: SpanContext) -> Iterator[Finding]:
-        trace, rows = context.profile.trace, context.profile.of(gpu_work).index
-        rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
-        share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
-        if share < thresholds.unnamed_percent:
-            return
-        yield self.finding(
-            f"Kernels without names of their own take {percent(share)} of the GPU time",
-            "Let inductor name its kernels: `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1` (the default since torch 2.6)",
-            {"launches": len(rows), "gpu_share_percent": share},
-            severity="warning",
-        )
 
 
 class UnnamedCpuKernels(Cause):

@@ -38,7 +38,10 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
     else:
         shown, waits = _shown(job), rows.wait_rows(job, _MAX_WAITS)
         collectives = rows.collective_rows(job, _MAX_COLLECTIVES)
-        collectives = [replace(row, ranks=row.ranks[:_MAX_RANKS]) for row in collectives]
+        collectives = [
+            replace(row, ranks=row.ranks[:_MAX_RANKS], most_waiting=row.most_waiting[:_MAX_RANKS])
+            for row in collectives
+        ]
         late = [replace(row, causes=row.causes[:_MAX_CAUSES]) for row in late]
     steps = rows.step_rows(job, set(shown))
     return rows.JobReport(

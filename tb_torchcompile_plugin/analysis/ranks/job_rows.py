@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import chain, own_excess
+from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
@@ -62,6 +63,17 @@ class WaitRow(msgspec.Struct, frozen=True):
     wait_us: float
 
 
+class InstanceCall(msgspec.Struct, frozen=True):
+    """A collective on one rank; it lasts wait_us + unknown_us + transfer_us, in this order."""
+
+    rank: int
+    start_us: float  # after the first of its ranks, on the common clock
+    wait_us: float
+    unknown_us: float  # either waiting or transferring
+    transfer_us: float
+    timeline_ns: int  # when the first of the ranks started, on this rank's own timeline
+
+
 class CollectiveRow(msgspec.Struct, frozen=True):
     """Instances of one collective, group and size; times are sums over ranks and instances."""
 
@@ -80,6 +92,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     algbw_gb_s: float | None
     busbw_gb_s: float | None
     end_skew_us_p95: float  # how far apart the ranks end, on the common clock
+    most_waiting: list[InstanceCall]  # the instance whose ranks waited longest together, by rank
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -247,7 +260,27 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
         algbw_gb_s=rate,
         busbw_gb_s=None if rate is None else rate * bus_factor(kind.operation, size),
         end_skew_us_p95=us(np.sort(skew)[-1 - len(skew) // 20]),
+        most_waiting=_instance_calls(job, int(numbers[np.argmax(np.add.reduceat(times.wait[rows], first))])),
     )
+
+
+def _instance_calls(job: Job, number: int) -> list[InstanceCall]:
+    """Return the calls of one instance."""
+    times, rows = job.of(waits), job.of(instances).some(np.array([number])).rows
+    indices, first_ns = job.of(calls).rank_index[rows], times.begin[rows].min()
+    # A timeline begins with what was recorded.
+    zeros = [digest.base_ns + digest.columns.header.begin_ns for digest in job.digests]
+    return [
+        InstanceCall(
+            rank=job.numbers[index],
+            start_us=us(times.begin[row] - first_ns),
+            wait_us=us(times.wait[row]),
+            unknown_us=us(times.unknown[row]),
+            transfer_us=us(times.transferred[row]),
+            timeline_ns=int(first_ns + job.of(clocks).offset_ns[index]) - zeros[index],
+        )
+        for index, row in zip(indices.tolist(), rows.tolist())
+    ]
 
 
 def step_rows(job: Job, indices: Collection[int] | None = None) -> list[JobStep]:

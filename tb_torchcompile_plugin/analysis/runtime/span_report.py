@@ -210,8 +210,8 @@ def unnamed_triton_kernels(profile: Profile) -> str:
         return ""
     return (
         f"Triton kernels of {duration(us(unnamed_ns))} have no names of their own: unique_kernel_names is off, "
-        f"or this torch is older than 2.6. {duration(us(named_ns))} of it is named by the launch; the rest "
-        "is “Triton, other”."
+        "or this torch is older than 2.6: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 names them. "
+        f"{duration(us(named_ns))} of it is named by the launch; the rest is “Triton, other”."
     )
 
 

@@ -150,7 +150,6 @@ INCOMPLETE: Mapping[str, str] = {
     "timeline_slice": "The details of this slice are left out of this file",
     "what_if": "This combination of fixes is left out of this file",
     "rank_what_if": "This combination of fixes is left out of this file",
-    "side_by_side": "This stretch of the step is left out of this file",
     "memory": "This stretch of time is left out of this file",
     "compare": "This comparison is left out of this file",
 }
@@ -207,11 +206,6 @@ def _fixes(name: str, reader: RouteReader, ids: Texts) -> Iterator[Texts]:
         yield {**ids, "fixes": "\n".join(together)}
 
 
-def _steps(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
-    first = _of("side_by_side", reader, ids)
-    yield from ({**ids, "step": step} for step in (first.steps if first else ()))
-
-
 def _ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     """Yield the ranks whose traces are there."""
     job = _of("job", reader, ids)
@@ -239,5 +233,4 @@ VALUES: Mapping[str, Values] = {
     "rank_findings": _ranks,
     "rank_collectives": _ranks,
     "rank_what_if": _fixes_of_ranks,
-    "side_by_side": _steps,
 }

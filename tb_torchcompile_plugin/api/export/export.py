@@ -42,7 +42,7 @@ class FileContents(msgspec.Struct, frozen=True):
 
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
-_OF_JOB = (routes.JOB, routes.RANK, routes.SIDE_BY_SIDE)
+_OF_JOB = (routes.JOB, routes.RANK)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
@@ -171,7 +171,6 @@ class Export:
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        yield from self._once(ids, routes.SIDE_BY_SIDE)
         for subject in _OF_JOB:
             yield from self._details(subject, ids)
         self.pack.close()

@@ -484,7 +484,6 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
     "fp32_matmul": (lambda us: ahead((GEMM, 100 - us), ("cutlass_80_simt_sgemm_128x64_8x5", us)), 9, 5),
     "double_precision": (lambda us: ahead((GEMM, 100 - us), ("sm90_xmma_gemm_f64f64_f64f64", us)), 9, 5),
     "kernel_low_bandwidth": (lambda busy: moving(0.001, busy), 11, 9),
-    "names_disabled": (work("triton__0d1d2de", 62), 1, 0.5),
     "compile_in_steps": (beside("entire_frame_compile (dynamo_timed)", "cpu_op", 5), 1.1, 0.9),
     "autotune_in_steps": (
         beside("CachingAutotuner.benchmark_all_configs (dynamo_timed)", "cpu_op", 5),
@@ -758,11 +757,6 @@ def test_a_librarys_frame_that_was_given_up_is_told_with_the_line_that_calls_it(
         "wrapper (loop.py:933), called at train.py:46, runs eager: Data-dependent"
     )
     assert given_up.where == ["train.py:46"]
-
-
-def test_kernels_without_names(tmp_path: Path) -> None:
-    assert by_rule(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
-    assert "names_disabled" not in by_rule(tmp_path, steps(name="triton_poi_fused_add_0"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows
+from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows, step_rows
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.errors import NotFound
@@ -48,6 +48,51 @@ def test_waits_and_transfers_of_a_collective_are_summed(tmp_path: Path) -> None:
     )
     (row,) = made.of(collective_rows)
     assert (row.wait_us, row.transfer_us, row.unknown_us) == (140, 8, 0)
+
+
+def test_the_calls_of_one_instance_lead_to_the_timelines_of_their_ranks(tmp_path: Path) -> None:
+    """Of two times the one with more waiting, by its times on one clock, though rank 1's clock is 5 ms ahead."""
+    group, ahead = PG("0", (0, 1)), 5_000_000
+    begins = {0: (10_000, 50_000), 1: (11_000, 80_000)}
+    events = {
+        rank: [
+            event
+            for seq, (at, end) in enumerate(zip(times, (20_000, 90_000)))
+            for event in launched(
+                ALL_REDUCE,
+                at - 2_000 + ahead * rank,
+                at + ahead * rank,
+                end - at,
+                **metadata_of("allreduce", group, 1000, Seq=seq),
+            )
+        ]
+        for rank, times in begins.items()
+    }
+    made = written(tmp_path, events)
+    (row,) = made.of(collective_rows)
+    assert [(one.rank, one.start_us, one.wait_us, one.transfer_us) for one in row.most_waiting] == [
+        (0, 0, 30, 10),
+        (1, 30, 0, 10),
+    ]
+    for one, traced in zip(row.most_waiting, made.ranks):
+        trace = traced.profile.trace
+        ns = trace.window()[0] + one.timeline_ns + round(1000 * one.start_us)
+        (found,) = (trace.ts == ns).nonzero()[0]
+        assert trace.names[trace.name[found]] == ALL_REDUCE
+
+
+def test_compile_time_is_part_of_the_step_that_compiled(tmp_path: Path) -> None:
+    def compiles(begin: int) -> list[dict[str, object]]:
+        names = ("_compile.compile_inner (dynamo_timed)", "bytecode_tracing (dynamo_timed)")
+        return [host(name, begin, 2 * MS, "user_annotation") for name in names]
+
+    def does(rank: int, step: int) -> Does:
+        return Does(2 * MS, compiles) if (rank, step) == (1, 1) else Does()
+
+    rows = training(tmp_path, 2, 3, does).of(step_rows)
+    assert {(row.rank, row.step): row.compile_us for row in rows if row.compile_us} == {
+        (1, "ProfilerStep#1"): 2000.0
+    }
 
 
 def test_the_job_comes_first_and_no_rank_is_told_its_symptoms(tmp_path: Path) -> None:

@@ -49,12 +49,6 @@ export function filesOf({ ranks, workers, spans }: JobMap, rank: number) {
 export const stepLabel = (step: string) => step.replace('ProfilerStep', '');
 export const stepNames = (steps: JobStep[]) => [...new Set(steps.map(({ step }) => step))];
 
-/** (rank, step) → its row. */
-export function byPlace(steps: JobStep[]): (rank: number, step: string) => JobStep | undefined {
-  const rows = new Map(steps.map((row) => [`${row.rank} ${row.step}`, row]));
-  return (rank, step) => rows.get(`${rank} ${step}`);
-}
-
 /** By how far the farthest value of each is from the middle of its row, farthest first. */
 function outliersFirst(indices: number[], rows: (number | null)[][]): number[] {
   const far = indices.map(() => 0);
