@@ -490,8 +490,6 @@ export interface CudaGraphReport {
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
-  counts: GraphCount[];
-  replayed_kernels: ReplayedKernel[];
   pools: GraphPool[];
   code: string | null;
 }
@@ -886,14 +884,6 @@ export interface GraphBreakSite {
   why_no_cost: string | null;
 }
 
-export interface GraphCount {
-  counted: string;
-  log: number | null;
-  trace: number | null;
-  torch: number | null;
-  agree: boolean | null;
-}
-
 export interface GraphPiece {
   artifact: number;
   lines: number[];
@@ -1238,8 +1228,6 @@ export interface Kernels {
   without_flop: string;
   warnings: Notice[];
 }
-
-export type Kind = 'bypassed' | 'cold' | 'mixed' | 'warm';
 
 export interface Lane {
   id: number;
@@ -1986,15 +1974,6 @@ export interface Remembered {
   last: LastOverview | null;
 }
 
-export interface ReplayedKernel {
-  kernel: string;
-  compile_id: string;
-  direction: Direction;
-  category: string;
-  launches: number;
-  device_us: number;
-}
-
 export type Role = 'blocking' | 'generic' | 'specific' | 'symptom';
 
 export interface RunRef {
@@ -2222,24 +2201,9 @@ export interface StartPart {
   part: string;
 }
 
-export interface StartRow {
-  run: string;
-  worker: string;
-  rank: number | null;
-  kind: Kind | null;
-  start_up_s: number | null;
-  compile_s: number;
-  common_compile_s: number | null;
-  common: number;
-  hits: number;
-  misses: number;
-  saved_s: number | null;
-}
-
 export interface StartUp {
   sentences: string[];
   parts: StartPart[];
-  starts: StartRow[];
   start_lookups: CacheLookup[];
 }
 
