@@ -309,7 +309,6 @@ export interface CompilationDetails {
   parameters: number | null;
   guard_checks: number | null;
   shapes: SymbolicShapes;
-  metrics: Metric[];
   cudagraph_skip_reasons: string[];
   artifacts: Artifact[];
   warnings: Notice[];
@@ -1499,16 +1498,6 @@ export interface MemoryUse {
   allocations: number;
   allocated_bytes: number;
   freed_bytes: number;
-}
-
-export interface Metric {
-  group: string;
-  name: string;
-  value: string;
-  is_known: boolean;
-  direction: Direction;
-  runtime: boolean;
-  record: number;
 }
 
 export interface Module {
