@@ -4,8 +4,7 @@ Each nanosecond belongs to exactly one part.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -17,7 +16,7 @@ from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_numb
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
-from tb_torchcompile_plugin.profile.intervals import to_seconds, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records
 
@@ -61,20 +60,12 @@ class StartWindow(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """One timed function of the compiler on the host, or a compilation without any."""
+    """One timed function of the compiler on the host, a compilation without any, or another part of a start-up."""
 
     start_ns: int
     end_ns: int
-    phase: records.Phase
-    key: Key
-
-
-class TimePiece(NamedTuple):
-    """An interval in which no span begins or ends."""
-
-    start_ns: int
-    end_ns: int
-    span: int | None  # index of the innermost span, None between spans
+    part: str  # a phase, "artifacts" or "imports"
+    key: Key = (0, "")
 
 
 def start_parts(data: CompileData) -> tuple[StartPart, ...]:
@@ -102,32 +93,49 @@ def parts_ns(data: CompileData) -> dict[str, int]:
     if start is None or start.end_ns <= start.begin_ns:
         return {}
     loads = [
-        (row.start_ns, row.start_ns + row.duration_ns) for row in data.summary.cache_transfers if row.load
+        HostSpan(row.start_ns, row.start_ns + row.duration_ns, "artifacts")
+        for row in data.summary.cache_transfers
+        if row.load
     ]
-    rows = [
+    spans = [
         row
         for row in data.of(compiling)
-        if row.key[1] or not any(begin <= row.start_ns < end for begin, end in loads)
+        if row.key[1] or not any(load.start_ns <= row.start_ns < load.end_ns for load in loads)
     ]
-    spans = [*((row.start_ns, row.end_ns) for row in rows), *loads]
-    # A last span covers the imports, so that a piece ends with them.
-    edges = [(start.begin_ns, start.imported_ns)] if start.imported_ns else []
-    times = Counter[str]()
-    cut = list(pieces([*spans, *edges], start.begin_ns, start.end_ns))
+    compile_spans = len(spans)
+    spans += loads
+    if start.imported_ns:
+        spans.append(HostSpan(start.begin_ns, start.imported_ns, "imports"))
+    edges, innermost = innermost_spans(spans, start.begin_ns, start.end_ns)
     compiled = compiled_when(data.summary.compilations, 0)
-    is_outside = within(compiled, np.array([piece.start_ns for piece in cut], np.int64)) < 0
-    for piece, outside in zip(cut, is_outside & (len(compiled.starts) > 0)):
-        if piece.span is not None:
-            part: str = "artifacts" if piece.span < len(spans) else "imports"
-            if piece.span < len(rows):
-                part = "outside" if outside else rows[piece.span].phase
-        elif piece.start_ns < start.first_ns:
+    is_outside = (within(compiled, edges[:-1]) < 0) & (len(compiled.starts) > 0)
+    times = Counter[str]()
+    for (begin, end), span, outside in zip(pairwise(edges.tolist()), innermost.tolist(), is_outside):
+        if span >= 0:
+            part = "outside" if outside and span < compile_spans else spans[span].part
+        elif begin < start.first_ns:
             part = "preparing"
         else:
-            part = "between" if piece.start_ns < start.last_ns else "steps"
-        times[part] += piece.end_ns - piece.start_ns
+            part = "between" if begin < start.last_ns else "steps"
+        times[part] += end - begin
     assert sum(times.values()) == start.end_ns - start.begin_ns
     return dict(times)
+
+
+def innermost_spans(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> tuple[Int64s, Int64s]:
+    """Return the edges of spans in a window, and between each two edges the index of the innermost span, -1 for none.
+
+    The innermost span began last; of several that began at once it is the one that ends first, and then the last in
+    the list.
+    """
+    starts = np.array([span.start_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    ends = np.array([span.end_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    edges = np.unique([begin_ns, end_ns, *starts.tolist(), *ends.tolist()])
+    innermost = np.full(len(edges) - 1, -1, np.int64)
+    first, last = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+    for index in sorted(range(len(spans)), key=lambda index: (spans[index].start_ns, -spans[index].end_ns)):
+        innermost[first[index] : last[index]] = index
+    return edges, innermost
 
 
 def window(data: CompileData) -> StartWindow | None:
@@ -185,22 +193,3 @@ def compiling(data: CompileData) -> list[HostSpan]:
             for ended in marks.end(lane, span.name, time_ns)
         ]
     return sorted(rows, key=lambda row: (row.start_ns, -row.end_ns))
-
-
-def pieces(spans: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> Iterator[TimePiece]:
-    """Cut [begin_ns, end_ns) at the edges of spans (start, end), in O(n log n).
-
-    The innermost span began last; of several that began at once it is the one that ends first, and then the last in
-    the list.
-    """
-    edges = {begin_ns, end_ns, *(ns for span in spans for ns in span if begin_ns < ns < end_ns)}
-    open_spans: list[tuple[int, int, int]] = []
-    by_start = iter(sorted(range(len(spans)), key=lambda index: spans[index]))
-    following = next(by_start, None)
-    for start, end in pairwise(sorted(edges)):
-        while following is not None and spans[following][0] <= start:
-            heappush(open_spans, (-spans[following][0], spans[following][1], -following))
-            following = next(by_start, None)
-        while open_spans and open_spans[0][1] <= start:
-            heappop(open_spans)
-        yield TimePiece(start, end, -open_spans[0][2] if open_spans else None)

@@ -8,7 +8,12 @@ from compile_records import START_US, a_compilation, artifact, envelope, mark, s
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
-from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
+from tb_torchcompile_plugin.analysis.compile.startup_parts import (
+    HostSpan,
+    innermost_spans,
+    parts_ns,
+    start_parts,
+)
 from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
@@ -104,16 +109,11 @@ def answer(mine: Start, *others: Start) -> StartUp:
 
 
 def test_the_innermost_span_has_the_time() -> None:
-    spans = [(10, 90), (20, 60), (50, 70)]  # the last one crosses the one before
-    assert list(pieces(spans, 0, 100)) == [
-        TimePiece(0, 10, None),
-        TimePiece(10, 20, 0),
-        TimePiece(20, 50, 1),
-        TimePiece(50, 60, 2),
-        TimePiece(60, 70, 2),
-        TimePiece(70, 90, 0),
-        TimePiece(90, 100, None),
-    ]
+    # the last one crosses the one before
+    spans = [HostSpan(start, end, "") for start, end in ((10, 90), (20, 60), (50, 70), (95, 200))]
+    edges, innermost = innermost_spans(spans, 0, 100)
+    assert edges.tolist() == [0, 10, 20, 50, 60, 70, 90, 95, 100]
+    assert innermost.tolist() == [-1, 0, 1, 2, 2, 0, -1, 3]
 
 
 def test_every_nanosecond_belongs_to_one_part() -> None:
