@@ -1909,24 +1909,10 @@ export interface Recompile {
   start_s: number | null;
   duration_s: number | null;
   recovered: boolean;
-}
-
-export interface RecompileMoment {
-  compile_id: string;
-  epoch: number;
-  reasons: string[];
-  guards: FailedGuard[];
-  dynamic: DynamicChange[];
-  function: string;
-  file: string;
-  line: number | null;
-  start_s: number | null;
-  duration_s: number | null;
-  recovered: boolean;
   start_us: number | null;
   step: string | null;
   when: string | null;
-  calls: number;
+  calls: number | null;
 }
 
 export interface RecompiledFrame {
@@ -2139,7 +2125,7 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
-  recompile_moments: RecompileMoment[] | null;
+  recompile_moments: Recompile[] | null;
   compile_overlap: CompileOverlap | null;
   frame_versions: RecompiledFrame[];
   headlines: Partial<Record<Panel, string>>;
