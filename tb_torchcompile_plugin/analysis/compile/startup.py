@@ -1,12 +1,18 @@
-"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
+"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?
 
-from collections.abc import Iterator
-from typing import Annotated
+A start-up ends with the first step that compiles nothing. Each of its nanoseconds belongs to exactly one part.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, NamedTuple
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
+from tb_torchcompile_plugin.analysis.compile import cache_lookups
 from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
 from tb_torchcompile_plugin.analysis.compile.starts import Starts
@@ -21,11 +27,30 @@ from tb_torchcompile_plugin.analysis.formatting import (
     size,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
+from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, PhaseSpan
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
+from tb_torchcompile_plugin.profile.intervals import Int64s, to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
+from tb_torchcompile_plugin.torch_names import records
 
+_TITLES = {
+    "imports": "Imports, until tb_torchcompile_plugin was imported",
+    "preparing": "Model, data and all else before the first compilation",
+    "artifacts": "Loading saved cache artifacts",
+    "dynamo": "Compiling: Dynamo",
+    "aot_autograd": "Compiling: AOTAutograd",
+    "inductor": "Compiling: Inductor",
+    "triton": "Compiling: kernels (Triton, C++)",
+    "autotune": "Compiling: autotuning",
+    "cache": "Compiling: caches",
+    "other": "Compiling: other",
+    "outside": "Outside of compilations: tuning kernels when they first run, and the like",
+    "between": "Between compilations: running, or waiting",
+    "steps": "The rest of the first steps",
+}
 RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
 _NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
@@ -43,11 +68,42 @@ _NEXT_STEP = (
 )
 
 
+class StartPart(msgspec.Struct, frozen=True):
+    """One part of a start-up; all of them sum to its wall time, in ns exactly."""
+
+    title: Annotated[str, column_head("Part")]
+    time_s: Annotated[float, column_head("Time", total=True)]
+    percent: Annotated[float, column_head("Share")]
+    part: Annotated[str, column_head("Id", hidden=True)]
+
+
+class StartWindow(NamedTuple):
+    """A start-up in Unix ns."""
+
+    begin_ns: int
+    imported_ns: int | None
+    first_ns: int  # start of the first compilation
+    last_ns: int  # end of the last compilation
+    end_ns: int
+    # begins with the process; otherwise with the import of this package or the first compilation
+    from_process: bool
+    until_step: bool  # ends with the first steady step; otherwise with the last compilation
+
+
+class HostSpan(NamedTuple):
+    """One timed function of the compiler on the host, a compilation without any, or another part of a start-up."""
+
+    start_ns: int
+    end_ns: int
+    part: str  # a phase, "artifacts" or "imports"
+    key: Key = (0, "")
+
+
 class StartUp(msgspec.Struct, frozen=True):
     """A start-up: its parts, which sum to it, and each cache lookup."""
 
     sentences: tuple[str, ...]
-    parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
+    parts: Annotated[tuple[StartPart, ...], column_head("Until the first steady step")]
     start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
 
 
@@ -55,7 +111,7 @@ def startup(starts: Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
     return StartUp(
         sentences=tuple(_sentences(starts)),
-        parts=starts.own.data.of(startup_parts.start_parts),
+        parts=starts.own.data.of(start_parts),
         start_lookups=starts.of(compared_lookups),
     )
 
@@ -68,7 +124,7 @@ def start_findings(starts: Starts) -> list[Finding]:
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
     lookup_id, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
-    whole_ns = sum(data.of(startup_parts.parts_ns).values())
+    whole_ns = sum(data.of(parts_ns).values())
     return [
         Finding(
             rule=RULE,
@@ -95,7 +151,7 @@ def start_findings(starts: Starts) -> list[Finding]:
 
 def _sentences(starts: Starts) -> Iterator[str]:
     data = starts.own.data
-    start = data.of(startup_parts.window)
+    start = data.of(start_window)
     if start is None:
         yield _NO_COMPILATION
         return
@@ -112,13 +168,16 @@ def _sentences(starts: Starts) -> Iterator[str]:
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
     """Summarize: "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels, 4.35 s Inductor"."""
-    whole = sum(data.of(startup_parts.parts_ns).values())
-    parts = sorted(data.of(startup_parts.start_parts), key=lambda part: -part.time_s)
+    times_ns = data.of(parts_ns)
+    whole = sum(times_ns.values())
+    # What several threads compile at once counts once; otherwise it is the compile time until then.
+    compile_ns = sum(ns for part, ns in times_ns.items() if part in records.PHASES)
+    parts = sorted(data.of(start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
     longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
     rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
-    share = percent(100 * data.of(startup_parts.compile_ns) / whole) if whole else "nothing"
+    share = percent(100 * compile_ns / whole) if whole else "nothing"
     until = "until the first steady step" if until_step else "until the last compilation"
     first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {joined_names(longest)}"
     return "; ".join((first, *rest)) + "."
@@ -155,3 +214,122 @@ def _transferred(row: CacheTransfer) -> str:
     verb = "loaded" if row.load else "saved"
     function = f"torch.compiler.{verb[:4]}_cache_artifacts"
     return f"The program {verb} {entries}{transferred} in {duration(row.duration_ns / 1000)} ({function})."
+
+
+def start_parts(data: CompileData) -> tuple[StartPart, ...]:
+    """Return the parts in the order of a start-up, without those that took no time."""
+    times = data.of(parts_ns)
+    whole = sum(times.values())
+    return tuple(
+        StartPart(title, to_seconds(times[part]), 100 * times[part] / whole, part)
+        for part, title in _TITLES.items()
+        if times.get(part)
+    )
+
+
+def parts_ns(data: CompileData) -> dict[str, int]:
+    """Return the time (ns) of each part; together they are the window. {} without one."""
+    start = data.of(start_window)
+    if start is None or start.end_ns <= start.begin_ns:
+        return {}
+    loads = [
+        HostSpan(row.start_ns, row.start_ns + row.duration_ns, "artifacts")
+        for row in data.summary.cache_transfers
+        if row.load
+    ]
+    spans = [
+        row
+        for row in data.of(compiling)
+        if row.key[1] or not any(load.start_ns <= row.start_ns < load.end_ns for load in loads)
+    ]
+    compile_spans = len(spans)
+    spans += loads
+    if start.imported_ns:
+        spans.append(HostSpan(start.begin_ns, start.imported_ns, "imports"))
+    edges, innermost = innermost_spans(spans, start.begin_ns, start.end_ns)
+    compiled = compiled_when(data.summary.compilations, 0)
+    is_outside = (within(compiled, edges[:-1]) < 0) & (len(compiled.starts) > 0)
+    times = Counter[str]()
+    for (begin, end), span, outside in zip(pairwise(edges.tolist()), innermost.tolist(), is_outside):
+        if span >= 0:
+            part = "outside" if outside and span < compile_spans else spans[span].part
+        elif begin < start.first_ns:
+            part = "preparing"
+        else:
+            part = "between" if begin < start.last_ns else "steps"
+        times[part] += end - begin
+    assert sum(times.values()) == start.end_ns - start.begin_ns
+    return dict(times)
+
+
+def innermost_spans(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> tuple[Int64s, Int64s]:
+    """Return the edges of spans in a window, and between each two edges the index of the innermost span, -1 for none.
+
+    The innermost span began last; of several that began at once it is the one that ends first, and then the last in
+    the list.
+    """
+    starts = np.array([span.start_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    ends = np.array([span.end_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    edges = np.unique([begin_ns, end_ns, *starts.tolist(), *ends.tolist()])
+    innermost = np.full(len(edges) - 1, -1, np.int64)
+    first, last = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+    for index in sorted(range(len(spans)), key=lambda index: (spans[index].start_ns, -spans[index].end_ns)):
+        innermost[first[index] : last[index]] = index
+    return edges, innermost
+
+
+def start_window(data: CompileData) -> StartWindow | None:
+    """Return when the process started and was steady; None where no compilation has a time."""
+    rows = data.of(compiling)
+    if not rows:
+        return None
+    first = next((row for row in rows if row.key[1]), rows[0]).start_ns
+    process = optional_number(data.summary.environment, "process_start_ns")
+    imported = optional_number(data.summary.environment, "imported_ns")
+    begins = [ns for ns in (process, imported) if ns is not None and ns <= first]
+    # The start of the first step that compiled nothing, after one that did.
+    steady, compiled = None, False
+    for row in data.summary.steps.first:
+        if compiled and not row.compiled and row.HasField("start_ns") and row.start_ns > first:
+            steady = int(row.start_ns)
+            break
+        compiled |= row.compiled
+    end = steady or max(row.end_ns for row in rows)
+    return StartWindow(
+        begin_ns=begins[0] if begins else first,
+        imported_ns=imported if imported in begins and imported != begins[0] else None,
+        first_ns=first,
+        last_ns=max(first, max((row.end_ns for row in rows if row.end_ns <= end), default=first)),
+        end_ns=end,
+        from_process=bool(begins) and begins[0] == process,
+        until_step=steady is not None,
+    )
+
+
+def compiling(data: CompileData) -> list[HostSpan]:
+    """Return what the compiler did on the host, in order of time, outer spans first; without compile workers."""
+    rows = [
+        HostSpan(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
+        for row in data.summary.compilations
+        if row.HasField("start_ns") and row.HasField("duration_ns") and not row.phases
+    ]
+    spans = sorted(
+        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
+        key=lambda span: (span.start_ns, -span.duration_ns),
+    )
+    # As torch wrote the marks: of equal times ends come first, those of inner spans before those of outer ones.
+    begins = [(span.start_ns, 1, number, span) for number, span in enumerate(spans)]
+    ends = [(span.start_ns + span.duration_ns, 0, -number, span) for number, span in enumerate(spans)]
+    marks = OpenSpans()
+    for time_ns, begin, _, span in sorted([*begins, *ends], key=lambda mark: mark[:3]):
+        lane = span.thread, key_of(span.key)
+        if begin:
+            # A row of its own: ending a span sets its duration.
+            row = PhaseSpan(name=span.name, function=span.function, start_ns=time_ns)
+            marks.begin(CompileSpan(row, lane))
+            continue
+        rows += [
+            HostSpan(ended.row.start_ns, ended.row.start_ns + ended.row.duration_ns, ended.phase, lane[1])
+            for ended in marks.end(lane, span.name, time_ns)
+        ]
+    return sorted(rows, key=lambda row: (row.start_ns, -row.end_ns))

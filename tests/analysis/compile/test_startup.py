@@ -7,12 +7,14 @@ from pathlib import Path
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
-from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
-from tb_torchcompile_plugin.analysis.compile.startup_parts import (
+from tb_torchcompile_plugin.analysis.compile.startup import (
     HostSpan,
+    StartUp,
     innermost_spans,
     parts_ns,
+    start_findings,
     start_parts,
+    startup,
 )
 from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
