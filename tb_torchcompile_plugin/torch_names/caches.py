@@ -4,7 +4,6 @@ Standard library only: this runs inside training.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.torch_names.artifacts import AOT_GRAPHS, FIRST_GRAPH_TEXTS, WRAPPER_CODE
@@ -77,11 +76,6 @@ def without_code(line: str) -> str:
     return f"[{part.hash}] {part.name}:" if part and part.name == CODE else line
 
 
-# Settings. torch moved the first one: 2.13 has it among the settings of torch.distributed.
-COMPILE_ON_ONE_RANK = (
-    "torch.compiler.config.compile_on_one_rank",
-    "torch.distributed.config.compile_on_one_rank",
-)
 _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
 IS_OFF = {
@@ -90,18 +84,14 @@ IS_OFF = {
     _AOT: f"AOTAutograd's cache is switched off ({_AOT}): a warm start traces again.",
 }
 SETTINGS = (
-    *COMPILE_ON_ONE_RANK,
+    # torch 2.13 moved it
+    "torch.compiler.config.compile_on_one_rank",
+    "torch.distributed.config.compile_on_one_rank",
     "torch._dynamo.config.caching_precompile",
     *IS_OFF,
     "torch._inductor.config.fx_graph_remote_cache",
     "torch._functorch.config.enable_remote_autograd_cache",
 )
-
-
-def is_setting_on(settings: Mapping[str, str], *names: str) -> bool | None:
-    """Whether one of these settings is on; None where all are unknown."""
-    values = [settings[name] == "True" for name in names if settings.get(name) in ("True", "False")]
-    return any(values) if values else None
 
 
 # AOTInductor and torch.export write into torch's log without a compile id, and into traces. Their compilations get ids

@@ -172,7 +172,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
 
 
 def test_without_code_no_guard_brings_the_line_that_asked_for_it(make: Make, recording: Recording) -> None:
-    """In reasons of recompiles, wherever they are told, and in metrics."""
+    """In reasons of recompiles, wherever they are shown."""
     file = make(recording("recompiles"), code=False, timeline_bytes=300_000)
     everything = [text for body in file.answers.values() for text in texts_in(body)]
     assert any("s == 0.0" in text for text in everything)

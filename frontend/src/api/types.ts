@@ -310,7 +310,6 @@ export interface CompilationDetails {
   parameters: number | null;
   guard_checks: number | null;
   shapes: SymbolicShapes;
-  metrics: Metric[];
   cudagraph_skip_reasons: string[];
   artifacts: Artifact[];
   warnings: Notice[];
@@ -490,8 +489,6 @@ export interface CudaGraphReport {
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
-  counts: GraphCount[];
-  replayed_kernels: ReplayedKernel[];
   pools: GraphPool[];
   code: string | null;
 }
@@ -886,14 +883,6 @@ export interface GraphBreakSite {
   why_no_cost: string | null;
 }
 
-export interface GraphCount {
-  counted: string;
-  log: number | null;
-  trace: number | null;
-  torch: number | null;
-  agree: boolean | null;
-}
-
 export interface GraphPiece {
   artifact: number;
   lines: number[];
@@ -1226,8 +1215,6 @@ export interface Kernels {
   warnings: Notice[];
 }
 
-export type Kind = 'bypassed' | 'cold' | 'mixed' | 'warm';
-
 export interface Lane {
   id: number;
   kind: LaneKind;
@@ -1468,16 +1455,6 @@ export interface MemoryUse {
   allocations: number;
   allocated_bytes: number;
   freed_bytes: number;
-}
-
-export interface Metric {
-  group: string;
-  name: string;
-  value: string;
-  is_known: boolean;
-  direction: Direction;
-  runtime: boolean;
-  record: number;
 }
 
 export interface Module {
@@ -1830,24 +1807,10 @@ export interface Recompile {
   start_s: number | null;
   duration_s: number | null;
   recovered: boolean;
-}
-
-export interface RecompileMoment {
-  compile_id: string;
-  epoch: number;
-  reasons: string[];
-  guards: FailedGuard[];
-  dynamic: DynamicChange[];
-  function: string;
-  file: string;
-  line: number | null;
-  start_s: number | null;
-  duration_s: number | null;
-  recovered: boolean;
   start_us: number | null;
   step: string | null;
   when: string | null;
-  calls: number;
+  calls: number | null;
 }
 
 export interface RecompiledFrame {
@@ -1878,15 +1841,6 @@ export interface RelatedSlices {
   title: string;
   slices: SliceRef[];
   more: number;
-}
-
-export interface ReplayedKernel {
-  kernel: string;
-  compile_id: string;
-  direction: Direction;
-  category: string;
-  launches: number;
-  device_us: number;
 }
 
 export type Role = 'blocking' | 'generic' | 'specific' | 'symptom';
@@ -2065,7 +2019,7 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
-  recompile_moments: RecompileMoment[] | null;
+  recompile_moments: Recompile[] | null;
   compile_overlap: CompileOverlap | null;
   frame_versions: RecompiledFrame[];
   headlines: Partial<Record<Panel, string>>;
@@ -2103,24 +2057,9 @@ export interface StartPart {
   part: string;
 }
 
-export interface StartRow {
-  run: string;
-  worker: string;
-  rank: number | null;
-  kind: Kind | null;
-  start_up_s: number | null;
-  compile_s: number;
-  common_compile_s: number | null;
-  common: number;
-  hits: number;
-  misses: number;
-  saved_s: number | null;
-}
-
 export interface StartUp {
   sentences: string[];
   parts: StartPart[];
-  starts: StartRow[];
   start_lookups: CacheLookup[];
 }
 

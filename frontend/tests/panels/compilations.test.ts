@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Artifact, Compilation, CompilationDetails, Frame, Metric, TrieNode } from '../../src/api/types';
-import { metricGroups, metricText, ownOf } from '../../src/panels/compile/compilations/details';
+import type { Artifact, Compilation, CompilationDetails, Frame, TrieNode } from '../../src/api/types';
+import { artifactsOf } from '../../src/panels/compile/compilations/details';
 import { trieRows } from '../../src/panels/compile/compilations/trie';
 import { toggled } from '../../src/widgets/search';
 
@@ -47,42 +47,6 @@ describe('the stack trie', () => {
   });
 });
 
-describe('metrics', () => {
-  const metric = (name: string, value: string, over: Partial<Metric> = {}): Metric => ({
-    group: 'time',
-    name,
-    value,
-    is_known: true,
-    direction: 'forward',
-    runtime: false,
-    record: 0,
-    ...over,
-  });
-  it('are shown in their units', () => {
-    const text = (name: string, value: string) => metricText(metric(name, value)).replaceAll('\u202f', ' ');
-    expect(text('gc_time_us', '1500')).toBe('1.50 ms');
-    expect(text('code_gen_time_s', '0.5')).toBe('500 ms');
-    expect(text('graph_op_count', '12345')).toBe('12,345');
-    expect(text('start_time', '1795230217.52')).toBe('1795230217.52');
-    expect(text('co_name', '"<lambda>"')).toBe('<lambda>');
-    expect(text('dynamo_config', '"{\\"a\\": 1}"')).toBe('{\n  "a": 1\n}');
-    expect(text('whatever', 'not JSON')).toBe('not JSON');
-    expect(text('flag', 'true')).toBe('true');
-  });
-  it('are grouped by what they are about', () => {
-    const rows = [
-      metric('a', '1'),
-      metric('b', '1', { direction: 'backward' }),
-      metric('c', '1', { runtime: true }),
-    ];
-    expect(metricGroups(rows).map(({ title }) => title)).toEqual([
-      'Time',
-      'Time, backward',
-      'Time, when it first ran',
-    ]);
-  });
-});
-
 describe('what belongs to a row', () => {
   const timed = (direction: string, part = 0, parts = 1) => ({ direction, part, parts }) as Compilation;
   const text = (id: number, direction: string, graph: number | null) =>
@@ -97,29 +61,18 @@ describe('what belongs to a row', () => {
         text(4, 'backward', 1),
         text(5, 'backward', 2),
       ],
-      metrics: [
-        { name: 'a', direction: 'forward', record: 0 },
-        { name: 'b', direction: 'backward', record: 0 },
-        { name: 'c', direction: 'backward', record: 1 },
-      ],
     }) as unknown as CompilationDetails;
-  const own = (rows: Compilation[], row: Compilation) => {
-    const { artifacts, metrics } = ownOf(details(rows), row);
-    return [artifacts.map(({ id }) => id), metrics.map(({ name }) => name)];
-  };
+  const own = (rows: Compilation[], row: Compilation) => artifactsOf(details(rows), row).map(({ id }) => id);
 
   it('is of its direction, and of its bucket where there are several', () => {
     const rows = [timed('forward'), timed('backward', 0, 2), timed('backward', 1, 2)];
-    expect(own(rows, rows[0]!)).toEqual([[1, 2], ['a']]);
-    expect(own(rows, rows[1]!)).toEqual([[3, 4], ['b']]);
-    expect(own(rows, rows[2]!)).toEqual([[3, 5], ['c']]);
+    expect(own(rows, rows[0]!)).toEqual([1, 2]);
+    expect(own(rows, rows[1]!)).toEqual([3, 4]);
+    expect(own(rows, rows[2]!)).toEqual([3, 5]);
   });
 
   it('is also the backward that was compiled together with the forward', () => {
     const rows = [timed('forward')];
-    expect(own(rows, rows[0]!)).toEqual([
-      [1, 2, 3, 4, 5],
-      ['a', 'b', 'c'],
-    ]);
+    expect(own(rows, rows[0]!)).toEqual([1, 2, 3, 4, 5]);
   });
 });

@@ -132,11 +132,6 @@ def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     return [f"The compile cache keys of {len(changed)} of {plural(len(pairs), 'graph')} differ{parts}"]
 
 
-def differing_keys(before: CompileData, now: CompileData) -> str:
-    """Return which parts of the keys of the same lookups differ between two processes; "" where unknown."""
-    return _what_differs([pair for pair in _pairs(before, now) if not pair.has_same_key()])
-
-
 def _what_differs(pairs: Sequence[_Pair]) -> str:
     """List the parts that differ: those of most keys first, of these the one that explains the others."""
     keys, rows, quoted = Counter[str](), dict[str, KeyDifference](), ""

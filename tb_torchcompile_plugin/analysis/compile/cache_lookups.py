@@ -169,27 +169,21 @@ def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:
     A hit of AOTAutograd's cache includes those of the FX graphs in it, so these count only without one.
     """
     timed = [lookup for lookup in lookups if lookup.HasField("time_saved_ns")]
-    outer = [lookup for lookup in timed if lookup.cache == "aotautograd"]
+    outer = [lookup for lookup in timed if lookup.cache == _AOT]
     return [lookup.time_saved_ns for lookup in outer or timed]
 
 
 def would_save_ns(data: CompileData) -> int | None:
     """Return the most that hits instead of all misses could skip (a hit has to load its entry).
 
-    None without a miss whose time is known.
+    None without a miss whose time is known. Of a compilation the outermost misses count.
     """
-    times = [ns for misses in data.of(misses_ns).values() for ns in misses if ns is not None]
-    return sum(times) if times else None
-
-
-def misses_ns(data: CompileData) -> dict[Key, list[int | None]]:
-    """Map each compilation to the times (ns) of its outermost misses."""
-    spent = data.of(_spent_ns)
-    times = {}
-    for key, misses in data.of(_misses).items():
+    spent, times = data.of(_spent_ns), []
+    for misses in data.of(_misses).values():
         outer = [number for number, lookup in misses if lookup.cache == _AOT]
-        times[key] = [spent.get(number) for number in outer or [number for number, _ in misses]]
-    return times
+        numbers = outer or [number for number, _ in misses]
+        times += [spent[number] for number in numbers if number in spent]
+    return sum(times) if times else None
 
 
 def _misses(data: CompileData) -> dict[Key, list[_NumberedLookup]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -12,32 +12,14 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Pr
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.formatting import at_line
-from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
-from tb_torchcompile_plugin.torch_names.records import GROUPS
-
-_GROUP_OF = {field: group for group, fields in GROUPS.items() for field in fields.split()}
-_GROUP_ORDER = {group: index for index, group in enumerate([*GROUPS, "other"])}
 
 Row = TypeVar("Row", Compilation, GraphBreak, Problem, recompile_rows.Recompile)
-
-
-class Metric(msgspec.Struct, frozen=True):
-    """One field that torch wrote into its compilation metrics."""
-
-    group: str
-    name: str
-    value: str  # JSON text
-    is_known: bool  # a field of a torch version that this package was tested with
-    direction: Direction
-    runtime: bool  # written when the compiled code first ran, not while compiling
-    # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)
-    record: int
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -79,7 +61,6 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     parameters: int | None
     guard_checks: int | None  # length of `GuardChecks.guards`; None where the guard tree was not stored
     shapes: recompile_rows.SymbolicShapes
-    metrics: list[Metric]
     cudagraph_skip_reasons: list[str]
     artifacts: list[Artifact]
     warnings: list[Notice]
@@ -89,8 +70,8 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     """Return the details of one compile id; raises NotFound where nothing was recorded of it."""
     rows, texts = _recorded(data, epoch, compile_id)
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
-    fields = data.of(metrics, epoch, compile_id)
-    parameters = next(iter(_values(fields, "param_count")), None)
+    key = CompileKey(epoch=epoch, compile_id=compile_id)
+    parameters = next(_metrics(data, key, "param_count"), None)
     failure = next(iter(_select(data.of(problems), epoch, compile_id)), None)
     warnings: list[Notice] = []
     return CompilationDetails(
@@ -100,13 +81,12 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         stack=first.stack if first else [],
         restart_reasons=first.restart_reasons if first else [],
         failure=failure,
-        traceback=_traceback(data, texts, fields, warnings) if failure else None,
+        traceback=_traceback(data, texts, key, warnings) if failure else None,
         graph_breaks=_select(data.of(graph_breaks), epoch, compile_id),
         recompile=next(iter(_select(data.of(recompile_rows.recompiles), epoch, compile_id)), None),
         parameters=parameters if isinstance(parameters, int) else None,
         guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
         shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
-        metrics=fields,
         cudagraph_skip_reasons=[row.text for row in data.of(skipped_graphs) if row.compile_id == compile_id],
         artifacts=texts,
         warnings=warnings,
@@ -132,31 +112,20 @@ def _select(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
     return [row for row in rows if (row.epoch, row.compile_id) == (epoch, compile_id)]
 
 
-def metrics(data: CompileData, epoch: int, compile_id: str) -> list[Metric]:
-    """Return all fields of all metrics records of one compile id, record by record, by group, then name."""
-    compile_key = CompileKey(epoch=epoch, compile_id=compile_id)
-    rows = []
-    for runtime, messages in ((False, data.summary.compilations), (True, data.summary.runtime_metrics)):
-        records = Counter[Direction]()
-        for message in messages:
-            if message.key != compile_key or not message.metrics:
-                continue
-            direction = direction_of(message.direction)
-            for name, value in message.metrics.items():
-                group = _GROUP_OF.get(name, "other")
-                is_known = name in _GROUP_OF
-                rows.append(Metric(group, name, value, is_known, direction, runtime, records[direction]))
-            records[direction] += 1
-    rows.sort(key=lambda row: (_GROUP_ORDER[row.group], row.name))
-    return sorted(rows, key=lambda row: (row.direction == "backward", row.runtime, row.record))
+def _metrics(data: CompileData, key: CompileKey, name: str) -> Iterator[Any]:
+    """Yield the values of one field of torch's compilation metrics, those of the forward first."""
+    messages = [row for row in (*data.summary.compilations, *data.summary.runtime_metrics) if row.key == key]
+    for message in sorted(messages, key=lambda row: row.direction):
+        if name in message.metrics:
+            yield json.loads(message.metrics[name])
 
 
 def _traceback(
-    data: CompileData, texts: list[Artifact], fields: list[Metric], warnings: list[Notice]
+    data: CompileData, texts: list[Artifact], key: CompileKey, warnings: list[Notice]
 ) -> str | None:
     if traceback := _last_text(data, texts, names.ERROR, warnings):
         return traceback
-    values = _values(fields, "exception_stack_trace")
+    values = list(_metrics(data, key, "exception_stack_trace"))
     lines = values[0] if values and isinstance(values[0], list) else values
     return "\n".join(str(line) for line in lines) or None
 
@@ -171,10 +140,6 @@ def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: li
     except UserError as error:
         warnings.append(error.notice)
         return None
-
-
-def _values(fields: list[Metric], name: str) -> list[Any]:
-    return [json.loads(field.value) for field in fields if field.name == name]
 
 
 def guards(dump: str) -> list[Guard]:

@@ -51,7 +51,6 @@ class CompileCost(NamedTuple):
     hits: int
     lookups: int
     whole: bool  # whether all compilations were timed; otherwise it was more
-    saved_s: float | None = None  # by entries of other processes, as torch noted it; None without such hits
 
 
 def compile_cost(data: CompileData) -> CompileCost | None:
@@ -64,7 +63,7 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     results = data.of(result_counts)
     hits, lookups = results["hit"], results.total()
     warm = blocked if hits and hits == lookups else None
-    return CompileCost(blocked, cold, warm, hits, lookups, whole, to_seconds(sum(saved)) if saved else None)
+    return CompileCost(blocked, cold, warm, hits, lookups, whole)
 
 
 def count_compilations(data: CompileData) -> int:

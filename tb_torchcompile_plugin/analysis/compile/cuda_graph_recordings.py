@@ -87,16 +87,6 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     text: Annotated[str, column_head("In torch's words", grow=True)]
 
 
-class GraphCount(msgspec.Struct, frozen=True):
-    """One count from several sources, None for one that cannot know it."""
-
-    counted: str
-    log: int | None
-    trace: int | None
-    torch: int | None
-    agree: bool | None  # None with a single source
-
-
 class GraphPool(msgspec.Struct, frozen=True):
     """The memory that all CUDA graphs of a device share, when the summary was written."""
 
@@ -107,17 +97,6 @@ class GraphPool(msgspec.Struct, frozen=True):
     warm_ups: int | None  # runs kernel by kernel inside of it
 
 
-class ReplayedKernel(msgspec.Struct, frozen=True):
-    """A kernel that ran in replayed graphs of a compilation."""
-
-    kernel: str
-    compile_id: str
-    direction: Direction
-    category: str
-    launches: int
-    device_us: float
-
-
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
@@ -125,8 +104,6 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     functions: tuple[GraphedFunction, ...]
     skipped: tuple[SkippedGraph, ...]
     recordings: tuple[GraphRecording, ...]
-    counts: tuple[GraphCount, ...]
-    replayed_kernels: Annotated[tuple[ReplayedKernel, ...], column_head("Kernels out of replayed graphs")]
     pools: tuple[GraphPool, ...]
     code: str | None
 

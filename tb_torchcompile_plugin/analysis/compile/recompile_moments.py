@@ -27,17 +27,8 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
 
-class RecompileMoment(Recompile, frozen=True):
-    """A recompile as the span shows it."""
-
-    start_us: float | None  # from the span's first event; negative before it
-    step: str | None  # the profiled step around it
-    when: str | None  # in words; None where unknown
-    calls: int  # how often the span ran this version
-
-
-def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
-    """Return the recompiles in the order in which torch reported them; None without compile data."""
+def recompile_moments(profile: Profile) -> list[Recompile] | None:
+    """Return the recompiles as the span shows them, in torch's order; None without compile data."""
     if profile.data is None:
         return None
     calls = profile.of(calls_by_id)
@@ -48,8 +39,8 @@ def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
     ]
 
 
-def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> RecompileMoment:
-    moment = RecompileMoment(**msgspec.structs.asdict(row), start_us=None, step=None, when=None, calls=calls)
+def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> Recompile:
+    moment = msgspec.structs.replace(row, calls=calls)
     if compilation is None or not compilation.HasField("start_ns"):
         return moment
     first, last = profile.trace.window()

@@ -109,6 +109,11 @@ class Recompile(msgspec.Struct, frozen=True):
     start_s: float | None  # Unix time
     duration_s: float | None  # compile time, with that of its backward graph
     recovered: bool
+    # What a span shows of it; None without a trace.
+    start_us: float | None = None  # from the span's first event; negative before it
+    step: str | None = None  # the profiled step around it
+    when: str | None = None  # in words
+    calls: int | None = None  # how often the span ran this version
 
 
 class Version(msgspec.Struct, frozen=True):

@@ -1,45 +1,56 @@
-"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
+"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?
 
-from collections import defaultdict
-from collections.abc import Iterator
-from typing import Annotated
+A start-up ends with the first step that compiles nothing. Each of its nanoseconds belongs to exactly one part.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, NamedTuple
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
-from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, differing_keys
+from tb_torchcompile_plugin.analysis.compile import cache_lookups
+from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
-from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
-from tb_torchcompile_plugin.analysis.compile.starts import (
-    FrameVersion,
-    Start,
-    StartRow,
-    Starts,
-    common_frame_times,
-    have_same_keys,
-    lookups_by_id,
-    start_rows,
-    versioned_frames,
-)
+from tb_torchcompile_plugin.analysis.compile.starts import Starts
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
     duration,
     joined_names,
-    listed_numbers,
     percent,
     plural,
     seconds,
     size,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
+from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, PhaseSpan
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
+from tb_torchcompile_plugin.profile.intervals import Int64s, to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
+from tb_torchcompile_plugin.torch_names import records
 
+_TITLES = {
+    "imports": "Imports, until tb_torchcompile_plugin was imported",
+    "preparing": "Model, data and all else before the first compilation",
+    "artifacts": "Loading saved cache artifacts",
+    "dynamo": "Compiling: Dynamo",
+    "aot_autograd": "Compiling: AOTAutograd",
+    "inductor": "Compiling: Inductor",
+    "triton": "Compiling: kernels (Triton, C++)",
+    "autotune": "Compiling: autotuning",
+    "cache": "Compiling: caches",
+    "other": "Compiling: other",
+    "outside": "Outside of compilations: tuning kernels when they first run, and the like",
+    "between": "Between compilations: running, or waiting",
+    "steps": "The rest of the first steps",
+}
 RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
 _NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
@@ -51,32 +62,56 @@ _NO_STEP = (
     "No first steady step was noted, so this ends with the last compilation. profiler.step() or an optimizer of torch "
     "tells where steps end."
 )
-_SHARE = (
-    "Compile once and share it: save_cache_artifacts on one rank, load_cache_artifacts on the others before they "
-    "compile"
-)
 _NEXT_STEP = (
     "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR, and keep the settings and code that are part "
     "of the key the same; or hand the entries on: torch.compiler.save_cache_artifacts, load_cache_artifacts"
 )
 
 
+class StartPart(msgspec.Struct, frozen=True):
+    """One part of a start-up; all of them sum to its wall time, in ns exactly."""
+
+    title: Annotated[str, column_head("Part")]
+    time_s: Annotated[float, column_head("Time", total=True)]
+    percent: Annotated[float, column_head("Share")]
+    part: Annotated[str, column_head("Id", hidden=True)]
+
+
+class StartWindow(NamedTuple):
+    """A start-up in Unix ns."""
+
+    begin_ns: int
+    imported_ns: int | None
+    first_ns: int  # start of the first compilation
+    last_ns: int  # end of the last compilation
+    end_ns: int
+    # begins with the process; otherwise with the import of this package or the first compilation
+    from_process: bool
+    until_step: bool  # ends with the first steady step; otherwise with the last compilation
+
+
+class HostSpan(NamedTuple):
+    """One timed function of the compiler on the host, a compilation without any, or another part of a start-up."""
+
+    start_ns: int
+    end_ns: int
+    part: str  # a phase, "artifacts" or "imports"
+    key: Key = (0, "")
+
+
 class StartUp(msgspec.Struct, frozen=True):
-    """A start-up: its parts, which sum to it; others of the logdir; and each cache lookup."""
+    """A start-up: its parts, which sum to it, and each cache lookup."""
 
     sentences: tuple[str, ...]
-    parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
-    starts: Annotated[tuple[StartRow, ...], column_head("Compared with others")]
+    parts: Annotated[tuple[StartPart, ...], column_head("Until the first steady step")]
     start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
 
 
 def startup(starts: Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
-    data, rows = starts.own.data, starts.of(start_rows)
     return StartUp(
         sentences=tuple(_sentences(starts)),
-        parts=data.of(startup_parts.start_parts),
-        starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
+        parts=starts.own.data.of(start_parts),
         start_lookups=starts.of(compared_lookups),
     )
 
@@ -89,7 +124,7 @@ def start_findings(starts: Starts) -> list[Finding]:
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
     lookup_id, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
-    whole_ns = sum(data.of(startup_parts.parts_ns).values())
+    whole_ns = sum(data.of(parts_ns).values())
     return [
         Finding(
             rule=RULE,
@@ -116,15 +151,13 @@ def start_findings(starts: Starts) -> list[Finding]:
 
 def _sentences(starts: Starts) -> Iterator[str]:
     data = starts.own.data
-    start = data.of(startup_parts.window)
+    start = data.of(start_window)
     if start is None:
         yield _NO_COMPILATION
         return
     yield _headline(data, until_step=start.until_step)
     yield from _missed(starts)
-    yield from _measured(starts)
     yield from _settings(data)
-    yield from _compiled_by_each_rank(starts)
     yield from map(_transferred, data.summary.cache_transfers)
     if not start.from_process:
         imported = "when tb_torchcompile_plugin was imported"
@@ -135,13 +168,16 @@ def _sentences(starts: Starts) -> Iterator[str]:
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
     """Summarize: "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels, 4.35 s Inductor"."""
-    whole = sum(data.of(startup_parts.parts_ns).values())
-    parts = sorted(data.of(startup_parts.start_parts), key=lambda part: -part.time_s)
+    times_ns = data.of(parts_ns)
+    whole = sum(times_ns.values())
+    # What several threads compile at once counts once; otherwise it is the compile time until then.
+    compile_ns = sum(ns for part, ns in times_ns.items() if part in records.PHASES)
+    parts = sorted(data.of(start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
     longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
     rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
-    share = percent(100 * data.of(startup_parts.compile_ns) / whole) if whole else "nothing"
+    share = percent(100 * compile_ns / whole) if whole else "nothing"
     until = "until the first steady step" if until_step else "until the last compilation"
     first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {joined_names(longest)}"
     return "; ".join((first, *rest)) + "."
@@ -164,91 +200,12 @@ def _missed(starts: Starts) -> Iterator[str]:
         yield f"A cache was bypassed. {reason}."
 
 
-def _measured(starts: Starts) -> Iterator[str]:
-    """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
-    own, rows = starts.own, starts.of(start_rows)
-    is_warm = rows[0].kind == "warm"
-    candidates = [
-        (start, own) if is_warm else (own, start)
-        for row, start in zip(rows[1:], starts.others)
-        if {row.kind, rows[0].kind} == {"cold", "warm"} and have_same_keys(own.data, start.data)
-    ]
-    if not candidates:
-        return
-    cold, warm = min(candidates, key=lambda pair: _distance(*pair))
-    other = cold if is_warm else warm
-    common = common_frame_times(cold.data, warm.data)
-    cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
-    cost = warm.data.of(compile_cost)
-    count = f" torch's hits count {seconds(cost.saved_s)}." if cost and cost.saved_s is not None else ""
-    times = f"{duration(cold_ns / 1000)} cold and {duration(warm_ns / 1000)} warm"
-    what = f"Measured against {other.name}: what both compiled took {times}"
-    if cold_ns <= warm_ns:
-        yield f"{what}. The hits spared nothing: what they load was compiled again, or loading it took as long.{count}"
-        return
-    saves = "the warm start saved" if is_warm else "a warm start saves"
-    yield f"{what}, so {saves} {duration((cold_ns - warm_ns) / 1000)}.{count}"
-
-
-def _distance(cold: Start, warm: Start) -> tuple[bool, int]:
-    """Return whether the cold one had not ended when the warm one began, and how many ns apart they began."""
-    before, after = cold.data.summary.environment, warm.data.summary.environment
-    overlaps = after.recording_start_ns < before.written_ns
-    return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
-
-
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
     for name, text in names.IS_OFF.items():
         # `force_disable_caches` matters when it is on, the others when they are off.
-        if names.is_setting_on(settings, name) is ("disable" in name):
+        if settings.get(name) == str("disable" in name):
             yield text
-
-
-def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:
-    """Say what to do where the ranks of the run in view missed for the same frames."""
-    in_run = [start for start in (starts.own, *starts.others) if start.run == starts.own.run]
-    pairs = ((start.rank, start) for start in in_run if start.rank is not None)
-    ranked = sorted(pairs, key=lambda pair: pair[0])
-    if len(ranked) < 2:
-        return
-    missed = [start.data.of(missed_frames) for _, start in ranked]
-    frames = set.intersection(*(set(times) for times in missed))
-    slowest = max(sum(times[frame] for frame in frames) for times in missed)
-    if slowest:
-        numbers = listed_numbers([rank for rank, _ in ranked])
-        yield (
-            f"Ranks {numbers} each compiled the same {plural(len(frames), 'frame')}, "
-            f"which took the slowest {duration(slowest / 1000)}. {_sharing([start for _, start in ranked], frames)}."
-        )
-
-
-def missed_frames(data: CompileData) -> dict[FrameVersion, int]:
-    """Map each frame with a miss to the time (ns) that its misses took."""
-    misses = data.of(cache_lookups.misses_ns)
-    return {
-        frame: sum(ns or 0 for ns in misses[key_of(row.key)])
-        for frame, row in data.of(versioned_frames).items()
-        if key_of(row.key) in misses
-    }
-
-
-def _sharing(ranks: list[Start], frames: set[FrameVersion]) -> str:
-    keys = defaultdict[object, set[str]](set)
-    for start in ranks:
-        for lookup_id, lookup in start.data.of(lookups_by_id).items():
-            if lookup_id[:4] in frames:
-                keys[lookup_id].add(lookup.cache_key)
-    if max(map(len, keys.values()), default=0) == 1:
-        return f"Their keys are the same. {_SHARE}"
-    settings = ranks[0].data.summary.environment.settings
-    what = next(filter(None, (differing_keys(ranks[0].data, start.data) for start in ranks[1:])), "")
-    parts = f" in {what.partition('  #')[0]}" if what else ""
-    differ = f"Their keys differ{parts}, so that none can use what another one compiled"
-    name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
-    if name and not names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
-        return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
-    return differ
 
 
 def _transferred(row: CacheTransfer) -> str:
@@ -257,3 +214,122 @@ def _transferred(row: CacheTransfer) -> str:
     verb = "loaded" if row.load else "saved"
     function = f"torch.compiler.{verb[:4]}_cache_artifacts"
     return f"The program {verb} {entries}{transferred} in {duration(row.duration_ns / 1000)} ({function})."
+
+
+def start_parts(data: CompileData) -> tuple[StartPart, ...]:
+    """Return the parts in the order of a start-up, without those that took no time."""
+    times = data.of(parts_ns)
+    whole = sum(times.values())
+    return tuple(
+        StartPart(title, to_seconds(times[part]), 100 * times[part] / whole, part)
+        for part, title in _TITLES.items()
+        if times.get(part)
+    )
+
+
+def parts_ns(data: CompileData) -> dict[str, int]:
+    """Return the time (ns) of each part; together they are the window. {} without one."""
+    start = data.of(start_window)
+    if start is None or start.end_ns <= start.begin_ns:
+        return {}
+    loads = [
+        HostSpan(row.start_ns, row.start_ns + row.duration_ns, "artifacts")
+        for row in data.summary.cache_transfers
+        if row.load
+    ]
+    spans = [
+        row
+        for row in data.of(compiling)
+        if row.key[1] or not any(load.start_ns <= row.start_ns < load.end_ns for load in loads)
+    ]
+    compile_spans = len(spans)
+    spans += loads
+    if start.imported_ns:
+        spans.append(HostSpan(start.begin_ns, start.imported_ns, "imports"))
+    edges, innermost = innermost_spans(spans, start.begin_ns, start.end_ns)
+    compiled = compiled_when(data.summary.compilations, 0)
+    is_outside = (within(compiled, edges[:-1]) < 0) & (len(compiled.starts) > 0)
+    times = Counter[str]()
+    for (begin, end), span, outside in zip(pairwise(edges.tolist()), innermost.tolist(), is_outside):
+        if span >= 0:
+            part = "outside" if outside and span < compile_spans else spans[span].part
+        elif begin < start.first_ns:
+            part = "preparing"
+        else:
+            part = "between" if begin < start.last_ns else "steps"
+        times[part] += end - begin
+    assert sum(times.values()) == start.end_ns - start.begin_ns
+    return dict(times)
+
+
+def innermost_spans(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> tuple[Int64s, Int64s]:
+    """Return the edges of spans in a window, and between each two edges the index of the innermost span, -1 for none.
+
+    The innermost span began last; of several that began at once it is the one that ends first, and then the last in
+    the list.
+    """
+    starts = np.array([span.start_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    ends = np.array([span.end_ns for span in spans], np.int64).clip(begin_ns, end_ns)
+    edges = np.unique([begin_ns, end_ns, *starts.tolist(), *ends.tolist()])
+    innermost = np.full(len(edges) - 1, -1, np.int64)
+    first, last = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+    for index in sorted(range(len(spans)), key=lambda index: (spans[index].start_ns, -spans[index].end_ns)):
+        innermost[first[index] : last[index]] = index
+    return edges, innermost
+
+
+def start_window(data: CompileData) -> StartWindow | None:
+    """Return when the process started and was steady; None where no compilation has a time."""
+    rows = data.of(compiling)
+    if not rows:
+        return None
+    first = next((row for row in rows if row.key[1]), rows[0]).start_ns
+    process = optional_number(data.summary.environment, "process_start_ns")
+    imported = optional_number(data.summary.environment, "imported_ns")
+    begins = [ns for ns in (process, imported) if ns is not None and ns <= first]
+    # The start of the first step that compiled nothing, after one that did.
+    steady, compiled = None, False
+    for row in data.summary.steps.first:
+        if compiled and not row.compiled and row.HasField("start_ns") and row.start_ns > first:
+            steady = int(row.start_ns)
+            break
+        compiled |= row.compiled
+    end = steady or max(row.end_ns for row in rows)
+    return StartWindow(
+        begin_ns=begins[0] if begins else first,
+        imported_ns=imported if imported in begins and imported != begins[0] else None,
+        first_ns=first,
+        last_ns=max(first, max((row.end_ns for row in rows if row.end_ns <= end), default=first)),
+        end_ns=end,
+        from_process=bool(begins) and begins[0] == process,
+        until_step=steady is not None,
+    )
+
+
+def compiling(data: CompileData) -> list[HostSpan]:
+    """Return what the compiler did on the host, in order of time, outer spans first; without compile workers."""
+    rows = [
+        HostSpan(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
+        for row in data.summary.compilations
+        if row.HasField("start_ns") and row.HasField("duration_ns") and not row.phases
+    ]
+    spans = sorted(
+        (span for span in data.summary.spans if not span.worker_process and span.duration_ns),
+        key=lambda span: (span.start_ns, -span.duration_ns),
+    )
+    # As torch wrote the marks: of equal times ends come first, those of inner spans before those of outer ones.
+    begins = [(span.start_ns, 1, number, span) for number, span in enumerate(spans)]
+    ends = [(span.start_ns + span.duration_ns, 0, -number, span) for number, span in enumerate(spans)]
+    marks = OpenSpans()
+    for time_ns, begin, _, span in sorted([*begins, *ends], key=lambda mark: mark[:3]):
+        lane = span.thread, key_of(span.key)
+        if begin:
+            # A row of its own: ending a span sets its duration.
+            row = PhaseSpan(name=span.name, function=span.function, start_ns=time_ns)
+            marks.begin(CompileSpan(row, lane))
+            continue
+        rows += [
+            HostSpan(ended.row.start_ns, ended.row.start_ns + ended.row.duration_ns, ended.phase, lane[1])
+            for ended in marks.end(lane, span.name, time_ns)
+        ]
+    return sorted(rows, key=lambda row: (row.start_ns, -row.end_ns))

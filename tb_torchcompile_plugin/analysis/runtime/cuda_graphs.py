@@ -1,7 +1,4 @@
-"""Show whether CUDA graphs work: what was to run as one, how its calls ran, what recording cost, and what helps.
-
-Where the compile log, the trace and torch's own objects count the same, it shows whether they agree.
-"""
+"""Show whether CUDA graphs work: what was to run as one, how its calls ran, what recording cost, and what helps."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,30 +8,23 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import formatting
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     CudaGraphReport,
-    GraphCount,
     GraphedFunction,
     GraphPool,
     GraphRecording,
     GraphState,
-    ReplayedKernel,
     graph_functions,
     graph_recordings,
-    logged_graphs,
     skipped_graphs,
 )
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
-from tb_torchcompile_plugin.profile.columns import groups_of_equal
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
-from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
-from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
+from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
 Graph = tuple[str, record.Direction]  # compile id and direction
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
@@ -90,7 +80,6 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
     worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
     help_ = remedy(worst, profile.of(graph_recordings)) if worst else None
-    counts = tuple(_counts(profile)) if rows else ()
     pools = tuple(
         GraphPool(
             device=tree.device,
@@ -102,12 +91,10 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
         for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
     )
     return CudaGraphReport(
-        sentences=tuple(_says(rows, help_[0] if help_ else "", counts, pools)),
+        sentences=tuple(_says(rows, help_[0] if help_ else "", pools)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
-        counts=counts,
-        replayed_kernels=tuple(_replayed_kernels(profile)),
         pools=pools,
         code=help_[1] if help_ else None,
     )
@@ -253,56 +240,7 @@ def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reaso
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def _counts(profile: Profile) -> Iterator[GraphCount]:
-    runs, data = profile.of(graph_runs), profile.data
-    logged = data.of(logged_graphs) if data else None
-    recorded = _in_span(profile, logged.recordings) if logged else None
-    prepared = _in_span(profile, logged.preparations) if logged else None
-    yield _count("Recordings in this span", recorded, int(runs.recordings.sum()))
-    if any(map(is_capture, profile.trace.names)):  # not every profiler records these calls
-        yield _count("Captures in this span", recorded, int(runs.captures.sum()))
-    yield _count("New functions in this span", prepared, int(runs.preparations.sum()))
-    yield _count("Replays in this span", None, int(runs.replays.sum()))
-    if data and logged and data.of(graph_functions):
-        recordings = len(profile.of(graph_recordings))
-        yield _count("Recordings of the process", len(logged.recordings), None, recordings)
-
-
-def _in_span(profile: Profile, spans: list[PhaseSpan]) -> int:
-    first, last = profile.trace.window()
-    middles = [span.start_ns + span.duration_ns // 2 - profile.trace.base_ns for span in spans]
-    return sum(first <= middle < last for middle in middles)
-
-
-def _count(counted: str, log: int | None, trace: int | None, torch: int | None = None) -> GraphCount:
-    numbers = [number for number in (log, trace, torch) if number is not None]
-    return GraphCount(counted, log, trace, torch, len(set(numbers)) == 1 if len(numbers) > 1 else None)
-
-
-def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
-    """Return the kernels that graphs replayed, most time first."""
-    trace, ownership, calls = profile.trace, profile.of(Ownership), profile.of(launch_calls)
-    rows: list[ReplayedKernel] = []
-    for launches in profile.of(kernel_launches):
-        replayed = np.flatnonzero(np.isin(launches.launch, calls.call[calls.replay]))
-        columns = launches.backward.astype(np.int64), launches.compile_id, launches.category, launches.name
-        for indices in groups_of_equal(replayed, *columns):
-            index = int(indices[0])
-            row = ReplayedKernel(
-                kernel=trace.names[int(launches.name[index])],
-                compile_id=ownership.name(int(launches.compile_id[index])) or "",
-                direction="backward" if launches.backward[index] else "forward",
-                category=CATEGORIES[int(launches.category[index])],
-                launches=len(indices),
-                device_us=us(int(launches.dur[indices].sum())),
-            )
-            rows.append(row)
-    return sorted(rows, key=lambda row: -row.device_us)
-
-
-def _says(
-    rows: list[GraphedFunction], help_: str, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]
-) -> Iterator[str]:
+def _says(rows: list[GraphedFunction], help_: str, pools: tuple[GraphPool, ...]) -> Iterator[str]:
     yield _headline(rows)
     if help_:
         yield f"{help_}."
@@ -313,11 +251,6 @@ def _says(
         yield f"{formatting.plural(recordings, 'recording')} took {spent} of the host in this process{as_steps}."
     if pool_bytes := sum(pool.pool_bytes or 0 for pool in pools):
         yield f"The graphs share {formatting.significant(pool_bytes / 1e6)} MB of GPU memory."
-    for count in counts:
-        if count.agree is False:
-            sources = {"log": count.log, "trace": count.trace, "torch’s objects": count.torch}
-            numbers = [f"{name} {number:,}" for name, number in sources.items() if number is not None]
-            yield f"{count.counted} do not agree: {', '.join(numbers)}."
 
 
 def _headline(rows: Sequence[GraphedFunction]) -> str:

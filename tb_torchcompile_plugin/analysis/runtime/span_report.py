@@ -143,7 +143,7 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: list[breaks.GraphBreakSite]
     break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
-    recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log
+    recompile_moments: list[Recompile] | None  # null without a compile log
     compile_overlap: ct.CompileOverlap | None
     frame_versions: list[RecompiledFrame]
     headlines: dict[Panel, str]  # the first sentence of each panel

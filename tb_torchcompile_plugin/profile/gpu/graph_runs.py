@@ -27,8 +27,6 @@ class GraphRuns:
     backward: Mask
     # How many began inside the call.
     preparations: Int64s  # before warming up
-    recordings: Int64s
-    captures: Int64s
     launches: Int64s  # of graphs
     events: Int64s  # GPU events of graphs
     launch_ns: Int64s  # time of the calls that launched graphs
@@ -38,11 +36,6 @@ class GraphRuns:
     def replayed(self) -> Mask:
         """Calls that launched graphs recorded before, and recorded none."""
         return np.asarray((self.launches > 0) & ~self.recorded & (self.preparations == 0))
-
-    @property
-    def replays(self) -> Int64s:
-        """Launches of graphs that had been recorded before: each recording launches its own once."""
-        return np.maximum(self.launches - np.maximum(self.recordings, self.captures), 0)
 
 
 def graph_runs(profile: Profile) -> GraphRuns:
@@ -73,8 +66,6 @@ def graph_runs(profile: Profile) -> GraphRuns:
         compile_id=ownership.compile_ids(row),
         backward=ownership.is_backward(row),
         preparations=inside(preparing),
-        recordings=recordings,
-        captures=captured,
         launches=inside(replays),
         events=inside(of_replays, launches.events[launches.replay]),
         launch_ns=inside(replays, trace.dur[replays]),

@@ -263,9 +263,8 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
         ("backward", "miss"),
     }
     assert {row.result for row in warm.startup.start_lookups} == {"hit"}
-    assert cold.startup.starts[0].saved_s is None
     whole = [row.time_saved_s for row in warm.startup.start_lookups if row.cache == "AOTAutograd cache"]
-    assert warm.startup.starts[0].saved_s == sum(time or 0 for time in whole) > 0
+    assert sum(time or 0 for time in whole) > 0
     assert (cold.details("0/0").parameters or 4) == 4
 
 

@@ -7,6 +7,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from traces import Event, kernel, slice_
 
 STATES = {
@@ -30,21 +31,15 @@ NOT_SERVED = {
 }
 
 
-def witnessed(report: CudaGraphReport) -> dict[str, int | None]:
-    return {row.counted: row.trace for row in report.counts}
-
-
 def test_what_ran_is_what_the_program_counted(programs: dict[str, GraphProgram]) -> None:
-    """Of the later steps, which are all there; the log and the trace agree everywhere."""
+    """Of the later steps, which are all there. Each recording launches its own graph once."""
     for name, wanted in STATES.items():
         program = programs[name]
         report = program.spans[-1].of(cuda_graphs)
-        counts = witnessed(report)
         assert {row.state for row in report.functions} >= wanted, name
-        assert counts["Replays in this span"] == program.truth[-1]["replayed"], name
-        assert counts["Recordings in this span"] == program.truth[-1]["recorded"], name
+        launches = int(program.spans[-1].of(graph_runs).launches.sum())
+        assert launches == program.truth[-1]["replayed"] + program.truth[-1]["recorded"], name
         assert sum(row.calls for row in report.functions) >= 6, name
-        assert [row for row in report.counts if row.agree is False] == [], name
 
 
 def test_torchs_objects_count_with_the_log(programs: dict[str, GraphProgram]) -> None:
@@ -52,8 +47,7 @@ def test_torchs_objects_count_with_the_log(programs: dict[str, GraphProgram]) ->
     for name in set(STATES) - {"host_op_skipped"}:
         program = programs[name]
         report, truth = program.spans[-1].of(cuda_graphs), counted(program.measured["all"])
-        (whole,) = (row for row in report.counts if row.counted == "Recordings of the process")
-        assert (whole.log, whole.torch, whole.agree) == (truth["recorded"], truth["recorded"], True), name
+        assert len(report.recordings) == truth["recorded"], name
         assert [row.pool_bytes for row in report.pools] == [
             program.measured["pool_bytes"].get("(0, 1)", 0)
         ], name
@@ -84,12 +78,11 @@ def test_first_steps(programs: dict[str, GraphProgram]) -> None:
     """Without the very first: one of its six warm-ups lies in it."""
     program = programs["sizes_dynamic"]
     report, truth = program.spans[0].of(cuda_graphs), program.truth[0]
-    counts = witnessed(report)
-    assert counts["Recordings in this span"] == counts["Captures in this span"] == truth["recorded"]
-    assert counts["Replays in this span"] == truth["replayed"]
-    assert counts["New functions in this span"] == truth["warm_up"] - 1
-    assert [row.agree for row in report.counts] == [True, True, True, None, True]
+    runs = program.spans[0].of(graph_runs)
+    assert runs.launches.sum() == truth["replayed"] + truth["recorded"]
+    assert runs.preparations.sum() == truth["warm_up"] - 1
     (row,) = report.functions
+    assert (row.recorded_calls, row.recordings) == (truth["recorded"], truth["recorded"])
     assert (row.state, row.why) == ("recorded_again", "sizes that it had not seen, 5 times")
 
 
@@ -100,7 +93,6 @@ def test_a_replay_launches_all_its_kernels(programs: dict[str, GraphProgram]) ->
     assert (forward.replay_kernels, backward.replay_kernels) == (30, 22)
     assert (forward.launches_avoided, backward.launches_avoided) == (6 * 29, 6 * 21)
     assert (forward.recordings, backward.recordings) == (1, 1), "the log names no direction; its metrics do"
-    assert sum(row.launches for row in report.replayed_kernels) == 6 * (30 + 22)
     assert sum(row.recording_us or 0 for row in report.functions) == 6017.0
     assert forward.replay_us is not None and forward.recording_steps is not None
 
@@ -158,15 +150,13 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     assert row.why == "inputs that are to stay where they are lay elsewhere, 2 times (arg1_1) at model.py:7"
     assert row.launches_avoided == 3 and row.functions == 1
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
-    assert [one.agree for one in report.counts] == [False, True, None, False], "the log has none of them"
-    assert "Recordings in this span do not agree: log 0, trace 2." in report.sentences
     assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.sentences)
 
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:
     report = profile_with(tmp_path, graph_call(5), None).of(cuda_graphs)
     assert report.sentences == ("CUDA graphs are not used: torch.compile was not told to.",)
-    assert not report.functions and not report.counts
+    assert not report.functions
 
 
 def test_a_graph_in_several_parts_is_one_call(tmp_path: Path) -> None:

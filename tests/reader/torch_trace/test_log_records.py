@@ -114,8 +114,8 @@ def test_a_record_of_an_unknown_kind_is_counted_and_its_text_kept(tmp_path: Path
     assert texts_of(path) == ['{"jigowatts": 1.21, "who": "<script>"}', "pitbull"]
 
 
-# -- what tlparse 0.4.3 does not show of the same logs; directions, metrics and shapes: see test_artifacts.py,
-#    test_metrics.py and test_symbolic_shapes.py --------------------------------------------
+# -- what tlparse 0.4.3 does not show of the same logs; directions and shapes: see test_artifacts.py and
+#    test_symbolic_shapes.py --------------------------------------------
 
 
 def session_of(folder: Path) -> tuple[Session, list[tuple[str, str]]]:
