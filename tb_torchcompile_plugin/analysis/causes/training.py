@@ -145,7 +145,7 @@ class RecomputedForward(PricedCause):
                 yield self.finding(title, words.next_step, evidence, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        eager, compiled, data = profile.of(recomputing), profile.of(recomputed), profile.data
+        eager, compiled, data = profile.of(recomputing), list(recomputed(profile)), profile.data
         moments = [[*eager, *(part.likely for part in compiled)]]
         if compiled:  # cheap kernels between a heavy operator and one of the gradient may belong to either
             moments.append([*eager, *(moment for part in compiled for moment in part.heavy)])

@@ -152,16 +152,6 @@ def captured() -> CompileData:
     return data_of(CompileSummary(artifacts=[text], payloads=[payload]))
 
 
-def test_more_products_than_gradients_need_are_computed_anew(tmp_path: Path) -> None:
-    """Each has two: what is beyond is the stretch that looks like forward. A library's backward may need more: only
-    where the captured graph asks for a checkpoint is it one."""
-    net = (PRODUCT, CAST, PRODUCT, CAST, PRODUCT)
-    events = trained(net, (*net, *GRADIENTS * 3))
-    row = fix(profile_with(tmp_path, events, captured()), "recomputed")
-    assert row.predicted.after_us == pytest.approx(1000 - 5 * OPERATOR_US, abs=3)
-    assert "recomputed" not in kinds(profile_with(tmp_path, events))
-
-
 def test_the_captured_graph_tells_where_a_checkpoint_is_asked_for(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK)), captured())
     assert words_of(fix(profile, "recomputed")).title.endswith("in the backward, once a step at model.py:14")
