@@ -26,12 +26,7 @@ from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue, overlappable_share
 from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, averaged, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
-from tb_torchcompile_plugin.profile.model.profiler_overhead import (
-    USUAL_NS,
-    ProfilerOverhead,
-    least,
-    without_overhead,
-)
+from tb_torchcompile_plugin.profile.model.profiler_overhead import USUAL_NS, least, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, compiling_steps, incomplete_steps, step_time
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
@@ -104,7 +99,7 @@ def job_clocks(
         changed = rank.profile.of(model)
         if index in changes:
             changed = changes[index](changed)
-        changed = without_overhead(rank.profile, changed, ProfilerOverhead(slice_ns))
+        changed = without_overhead(rank.profile, changed, slice_ns)
         # Collectives as if the rank waited for nobody.
         dur, waiting = changed.dur.copy(), rows[calls_.needs[rows]]
         dur[calls_.work[waiting]] = np.maximum(calls_.transfer[waiting], 0)

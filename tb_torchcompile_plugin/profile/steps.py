@@ -11,7 +11,7 @@ the mean over the steady steps on this clock: without those that compile, that l
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Literal, NamedTuple
 
@@ -95,7 +95,6 @@ class StepWindows:
         self.tracks: Int64s = trace.track[rows].astype(np.int64)  # of the threads that run them
         if not len(rows):
             self._infer(profile)
-        self.windows = Intervals(self.starts, self.ends)
 
     def _infer(self, profile: Profile) -> None:
         """Cut the loop at the ends of the optimizer's calls, or at the calls of a compiled region."""
@@ -108,9 +107,9 @@ class StepWindows:
         return len(self.names)
 
     @property
-    def total_ns(self) -> int:
-        """Time in the steps on the host."""
-        return int((self.ends - self.starts).sum())
+    def windows(self) -> Intervals:
+        """Their windows, in order of time."""
+        return Intervals(self.starts, self.ends)
 
     @property
     def moments(self) -> Int64s:
@@ -242,14 +241,12 @@ def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
     """
     trace, work = profile.trace, profile.of(gpu_work)
     step = launching(profile.of(StepWindows).windows, trace, trace.launch_of()[work.index])
-    begin, dur = trace.ts[work.index], trace.dur[work.index]
+    begin, dur, stream = trace.ts[work.index], trace.dur[work.index], trace.stream[work.index]
     whole = slice(None, -1 if trace.notices and trace.is_cut_off else None)
     devices = []
-    for device in np.unique(work.device[step >= 0]).tolist():
-        rows = np.flatnonzero((work.device == device) & (step >= 0))
+    for device, columns in bounds_by_device(work.device, stream, step, dur, begin, begin + dur):
+        rows = (work.device == device) & (step >= 0)
         of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
-        rows = rows[mask_of_busiest_stream(trace.stream[work.index[rows]], dur[rows], step[rows])]
-        columns = step_bounds(step[rows], begin[rows], begin[rows] + dur[rows])
         number, first, end = (column[whole] for column in columns)
         mean = mean_of_steps(end - first) if len(number) else 0.0
         devices.append(GpuSteps(device, number, first, end, end - first, of_all[number], mean))
@@ -468,7 +465,20 @@ def step_ns(profile: Profile) -> Int64s:
     return windows.ends - windows.starts
 
 
-def mask_of_busiest_stream(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
+StepBounds = tuple[Int64s, Int64s, Int64s]  # the numbers of steps, and when they begin and end
+
+
+def bounds_by_device(
+    device: Int64s, stream: Int64s, step: Int64s, dur: Int64s, begin: Int64s, end: Int64s
+) -> Iterator[tuple[int, StepBounds]]:
+    """Yield the steps on each device, by the stream that works longest. step: of each piece of work, -1 for none."""
+    for number in np.unique(device[step >= 0]).tolist():
+        rows = np.flatnonzero((device == number) & (step >= 0))
+        rows = rows[_mask_of_busiest_stream(stream[rows], dur[rows], step[rows])]
+        yield number, step_bounds(step[rows], begin[rows], end[rows])
+
+
+def _mask_of_busiest_stream(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
     """Return which work of a device is on the stream that works longest, of those with work in each of the steps.
 
     All of it where there is no such stream. Its steps are the device's: what is copied ahead on a stream of its own
@@ -485,7 +495,7 @@ def mask_of_busiest_stream(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
     return np.asarray(code == busy_ns.argmax())
 
 
-def step_bounds(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def step_bounds(step: Int64s, begin: Int64s, end: Int64s) -> StepBounds:
     """Return the steps that launched any of this work, when the first of each begins, and when that of the next does.
 
     The last one ends with its work. None begins before the one before, as work of another stream may.

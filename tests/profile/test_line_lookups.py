@@ -9,7 +9,7 @@ import pytest
 from profiles import profile_with
 from tb_torchcompile_plugin.profile.model.attribution import line_lookups
 from tb_torchcompile_plugin.profile.model.model import model, replay
-from tb_torchcompile_plugin.profile.model.profiler_overhead import ProfilerOverhead, without_overhead
+from tb_torchcompile_plugin.profile.model.profiler_overhead import without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 from traces import Event, launch, slice_
@@ -63,7 +63,7 @@ def test_without_recording_it_is_gone_and_the_more_a_slice_costs_the_shorter_all
     made = profile.of(model)
 
     def whole_ns(slice_ns: int) -> int:
-        walked = replay(without_overhead(profile, made, ProfilerOverhead(slice_ns)))
+        walked = replay(without_overhead(profile, made, slice_ns))
         return int(walked.end[-1] - walked.begin[0])
 
     lengths = [whole_ns(slice_ns) for slice_ns in (0, 1, 200, 500, 1_000, 2_000)]

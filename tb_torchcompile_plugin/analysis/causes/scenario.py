@@ -147,7 +147,7 @@ def picture_now(profile: Profile) -> Picture:
 def _changed(profile: Profile, chosen: Sequence[Fix] = ()) -> Model:
     """Return the model with these fixes, without what profiling added."""
     changed = apply_all(profile.of(model), [fix.change for fix in chosen])
-    return without_overhead(profile, changed, profile.of(step_cost).overhead)
+    return without_overhead(profile, changed, profile.of(step_cost).slice_ns)
 
 
 def _after_all(profile: Profile, changes: Sequence[Change]) -> float:

@@ -12,12 +12,7 @@ from tb_torchcompile_plugin.profile.model.clock import clock, least_step, record
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
-from tb_torchcompile_plugin.profile.model.profiler_overhead import (
-    AS_RECORDED,
-    ProfilerOverhead,
-    profiler_overhead,
-    without_overhead,
-)
+from tb_torchcompile_plugin.profile.model.profiler_overhead import profiler_overhead, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
 
@@ -65,10 +60,10 @@ class WhatIf(msgspec.Struct, frozen=True):
 
 
 class StepCost(NamedTuple):
-    """How long a step takes (ns), what profiling added to it, and how replayed times become step times."""
+    """How long a step takes (ns), what writing a slice added to it, and how replayed times become step times."""
 
     step: float  # the step time of the span
-    overhead: ProfilerOverhead  # nothing where it is unknown
+    slice_ns: int  # 0 where it is unknown
     scale: float  # the step time, in steps as they are replayed; within `MAX_ERROR_PERCENT` and the overhead it is 1
 
 
@@ -77,8 +72,8 @@ def step_cost(profile: Profile) -> StepCost:
     ns = 1000 * profile.of(step_time).step_us
     # Where a GPU is the limit, profiling slows the host all the same, and a step that is faster may show it.
     is_noted = profile.data is not None and bool(profile.data.of(unprofiled_steps))
-    overhead = profiler_overhead(profile, ns) if is_noted else AS_RECORDED
-    return StepCost(ns, overhead, ns / _replayed(profile, profile.of(model), overhead)[0])
+    slice_ns = profiler_overhead(profile, ns) if is_noted else 0
+    return StepCost(ns, slice_ns, ns / _replayed(profile, profile.of(model), slice_ns)[0])
 
 
 def after_ns(profile: Profile, change: Change) -> float:
@@ -87,7 +82,7 @@ def after_ns(profile: Profile, change: Change) -> float:
     Never less than the work of the busiest stream, which takes as long unprofiled; nor more because of that than now.
     """
     cost = profile.of(step_cost)
-    ns, least_ns = _replayed(profile, change(profile.of(model)), cost.overhead)
+    ns, least_ns = _replayed(profile, change(profile.of(model)), cost.slice_ns)
     return max(cost.scale * ns, min(least_ns, cost.step))
 
 
@@ -106,8 +101,8 @@ def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     )
 
 
-def _replayed(profile: Profile, changed: Model, overhead: ProfilerOverhead) -> tuple[float, float]:
+def _replayed(profile: Profile, changed: Model, slice_ns: int) -> tuple[float, float]:
     """Return the length of a replayed step, and what it takes at least (ns)."""
     sequence, queue = profile.of(launch_sequence), profile.of(gpu_queue)
-    times = replay(without_overhead(profile, changed, overhead))
+    times = replay(without_overhead(profile, changed, slice_ns))
     return clock(sequence, queue, times).step, least_step(sequence, queue, times)

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import is_gpu_bound_by, mask_of_busiest_stream, step_bounds
+from tb_torchcompile_plugin.profile.steps import bounds_by_device, is_gpu_bound_by
 
 
 class Clock(NamedTuple):
@@ -87,12 +87,9 @@ class GpuWindows(NamedTuple):
 def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindows]:
     """Return the steady steps by device, of the devices that have any whose end is known."""
     step, by_device = _step_of_work(lane, queue), {}
-    for device in np.unique(queue.device).tolist():
-        work = np.flatnonzero((queue.device == device) & (step >= 0) & (step < lane.steps))
-        if not len(work):
-            continue
-        work = work[mask_of_busiest_stream(queue.stream[work], queue.dur[work], step[work])]
-        rows, begin, end = step_bounds(step[work], times.work_begin[work], times.work_end[work])
+    step = np.where(step < lane.steps, step, -1)
+    work = queue.device, queue.stream, step, queue.dur, times.work_begin, times.work_end
+    for device, (rows, begin, end) in bounds_by_device(*work):
         counted = (np.arange(len(rows)) < max(len(rows) - 1, 1)) & lane.bounded[rows]
         counted &= lane.steady[rows] | ~(counted & lane.steady[rows]).any()
         if counted.any():

@@ -6,7 +6,6 @@ where the handler noted it; the cost of a slice is the one with which the model,
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,21 +45,12 @@ def events_written(profile: Profile) -> Floats:
     return count
 
 
-class ProfilerOverhead(NamedTuple):
-    """What recording did to the host."""
-
-    slice_ns: int = 0  # of writing one slice
-
-
-AS_RECORDED = ProfilerOverhead()
-
-
-def without_overhead(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Model:
-    """Return a changed model as if writing a slice cost nothing."""
+def without_overhead(profile: Profile, changed: Model, slice_ns: int) -> Model:
+    """Return a changed model as if writing a slice cost nothing. slice_ns: what it cost, 0 for the model itself."""
     recorded_model, pieces = profile.of(model), profile.of(host_segments).ns
-    lookups = profile.of(line_lookups) * min(1.0, cost.slice_ns / _WITH_LOOKUPS_NS)
-    own = (recorded_model.own * _left(recorded_model.own, 1, cost.slice_ns)).astype(np.int64)
-    left = _left(pieces - lookups, profile.of(events_written), cost.slice_ns) * (
+    lookups = profile.of(line_lookups) * min(1.0, slice_ns / _WITH_LOOKUPS_NS)
+    own = (recorded_model.own * _left(recorded_model.own, 1, slice_ns)).astype(np.int64)
+    left = _left(pieces - lookups, profile.of(events_written), slice_ns) * (
         1 - lookups / np.maximum(pieces, 1)
     )
     # What was queued before is work of steps like these, and shorter by as much.
@@ -80,26 +70,26 @@ def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
     return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
 
 
-def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
-    """Return what it cost, where an unprofiled step takes `step_ns`: with that cost, a step without it takes as long.
+def profiler_overhead(profile: Profile, step_ns: float) -> int:
+    """Return what writing a slice cost (ns): a step without that cost takes as long as an unprofiled one, `step_ns`.
 
     Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
     the cost is the usual one at least.
     """
 
     def replayed(slice_ns: int) -> Clock:
-        return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns))
+        return _clock_without(profile, profile.of(model), slice_ns)
 
     usual = max(profile.of(_cost_ahead) or 0, USUAL_NS)
     of_gpu = _SAME * replayed(_MOST_NS).step  # no cost makes the GPU's work shorter
     if replayed(0).step <= of_gpu:
-        return ProfilerOverhead(usual)
+        return usual
     cost = least(lambda slice_ns: replayed(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
-    return ProfilerOverhead(max(cost, usual) if step_ns <= of_gpu else cost)
+    return max(cost, usual) if step_ns <= of_gpu else cost
 
 
-def _clock_without(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Clock:
-    times = replay(without_overhead(profile, changed, cost))
+def _clock_without(profile: Profile, changed: Model, slice_ns: int) -> Clock:
+    times = replay(without_overhead(profile, changed, slice_ns))
     return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
 
 
@@ -115,7 +105,7 @@ def _cost_ahead(profile: Profile) -> int | None:
     alone = waiting._replace(waits=np.zeros_like(waiting.waits), target=np.full_like(waiting.target, -1))
 
     def is_as_fast(slice_ns: int) -> bool:
-        return _clock_without(profile, alone, ProfilerOverhead(slice_ns)).host <= noted
+        return _clock_without(profile, alone, slice_ns).host <= noted
 
     return least(is_as_fast, _MOST_NS, _HALVINGS) if is_as_fast(_MOST_NS) else None
 
