@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log.compile_rows import break_row
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Environment
 from tb_torchcompile_plugin.torch_names.caches import SETTINGS
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
 from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
 
 # A list of names, not a pattern: an environment holds secrets.
@@ -102,38 +102,11 @@ class Times:
         summary.compile_times_complete = self._complete
 
 
-class Counters:
-    """torch's `counters`; they survive torch._dynamo.reset(), and a fork."""
-
-    def __init__(self) -> None:
-        self._inherited: dict[tuple[str, str], int] = {}
-
-    def forget_parent(self) -> None:
-        """Leave out what the child of a fork inherits."""
-        self._inherited = _counters()
-
-    def put(self, summary: CompileSummary, *, source: bool) -> None:
-        """Add those that are not zero, without quoting the user's code unless `source`."""
-        totals: dict[tuple[str, str], int] = {}
-        for (group, name), value in _counters().items():
-            label = name
-            if not source and group in ("graph_break", "unimplemented"):  # their names are whole break texts
-                label = break_row(name, source=False).reason
-            added = value - self._inherited.get((group, name), 0)
-            totals[group, label] = totals.get((group, label), 0) + added
-        for (group, label), value in totals.items():
-            if value:
-                summary.counters.add(group=readable(group), name=readable(label), value=value)
-
-
-def _counters() -> dict[tuple[str, str], int]:
+def cudagraph_skips() -> int | None:
+    """Return how often torch did without CUDA graphs, by its own count; None before it has counted anything."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return {
-        (str(group), str(name)): value
-        for group, values in list(counters.items())
-        for name, value in list(values.items())
-        if isinstance(value, int)
-    }
+    group, name = CUDAGRAPH_SKIPS
+    return counters.get(group, {}).get(name, 0) if counters else None
 
 
 def compiling_now() -> dict[str, int]:

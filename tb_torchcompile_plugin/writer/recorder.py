@@ -24,7 +24,11 @@ from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
-from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, is_cudagraph_skip
+from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    CUDAGRAPH_LOGGER,
+    CUDAGRAPH_SKIPS,
+    is_cudagraph_skip,
+)
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.compiler_calls import (
     note_compiler_calls,
@@ -33,9 +37,9 @@ from tb_torchcompile_plugin.writer.compiler_calls import (
 )
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
-    Counters,
     Times,
     compiling_now,
+    cudagraph_skips,
     file_names,
     fill_environment,
 )
@@ -97,7 +101,7 @@ class Recorder:
         self._pending_size = 0
         self._logs: dict[str, CompileLog] = {}
         self._times = Times()
-        self._counters = Counters()
+        self._inherited_skips = 0  # of CUDA graphs, that the child of a fork has from its parent
         self._reported: set[str] = set()
         self.taken = 0  # records until now
         self._steps.reset()
@@ -115,7 +119,7 @@ class Recorder:
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
             self._times.forget_parent()
-            self._counters.forget_parent()
+            self._inherited_skips = cudagraph_skips() or 0
             self._checked = 0, torch_state()
 
     def start(self, capture: str) -> None:
@@ -254,7 +258,7 @@ class Recorder:
         self._add("the times of steps", lambda: self._steps.put(summary))
         self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
         self._add("calls of torch.compile", lambda: put_compiler_calls(summary, source=source))
-        self._add("torch's counters", lambda: self._counters.put(summary, source=source))
+        self._add("torch's counters", lambda: self._put_counters(summary))
         self._add("the winners of autotuning", lambda: add_autotune_choices(summary))
         if triton := self._triton:
             self._add("Triton's files", lambda: triton.put(summary, texts=source))
@@ -263,6 +267,11 @@ class Recorder:
             self._add("the lines of the program", lambda: _add_source_lines(summary))
         summary.warnings.extend(self._warnings)
         return summary
+
+    def _put_counters(self, summary: CompileSummary) -> None:
+        if (count := cudagraph_skips()) is not None:
+            group, name = CUDAGRAPH_SKIPS
+            summary.counters.add(group=group, name=name, value=count - self._inherited_skips)
 
     def _add(self, part: str, add: Callable[[], None]) -> None:
         with self.reporting(f"{part} cannot be read"):  # the other parts are written
