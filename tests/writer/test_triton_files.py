@@ -57,7 +57,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TritonFiles:
     algorithms = SimpleNamespace(savers=[])
     algorithms.add_feedback_saver = algorithms.savers.append
     monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", algorithms)  # type: ignore[arg-type]
-    return TritonFiles(nullcontext).started()
+    return TritonFiles(lambda _problem: nullcontext()).started()
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
+from tb_torchcompile_plugin.reader.trace.segment import SegmentReader
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +121,7 @@ def test_workers_find_the_package_where_no_path_leads_to_it(
     elsewhere = [path for path in sys.path if path and Path(path).resolve() != home]
     expected = read_trace(str(large), workers=1)
     monkeypatch.setattr(sys, "path", elsewhere)
-    monkeypatch.setattr(kineto_pool.SegmentReader, "run", lambda *_: pytest.fail("read in this process"))
+    monkeypatch.setattr(SegmentReader, "run", lambda *_: pytest.fail("read in this process"))
     assert_same(read_trace(str(large), workers=2), expected)
 
 
