@@ -169,6 +169,8 @@ def tables(report: reports.Report) -> dict[str, _Table]:
     rows: dict[str, list[Row]] = defaultdict(list)
     names: dict[tuple[str, int], str] = {}
     for section, about, kind in rows_in(reports.Report, "logdir", ""):
+        if (section, about) == ("findings", "job"):
+            continue  # `findings` has them
         depth = _DEPTHS[about]
         name = names[section, depth] = _name(section, about)
         columns[name] = [*dict.fromkeys((*_PLACE[:depth], id_field(kind), *kind.__struct_fields__))]

@@ -262,7 +262,8 @@ class Catalog:
 
     def baseline(self, run: str, worker: str) -> BaselineRef:
         """Return what to compare the spans of a worker with. Raises NotFound."""
-        return self.last().baseline(run, self.worker(run, worker))
+        found = self.worker(run, worker)  # may list the logdir again
+        return self.last().baseline(run, found)
 
     def span(self, ids: Ids) -> SpanFiles:
         """Return a span by its ids. Raises NotFound."""

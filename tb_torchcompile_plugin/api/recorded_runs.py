@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, Ru
 from tb_torchcompile_plugin.analysis.compare.sides import Side, make_side
 from tb_torchcompile_plugin.api.catalog import Runs, newest_span, only_run
 from tb_torchcompile_plugin.api.joined import no_job
-from tb_torchcompile_plugin.api.session import check, open_logdir
+from tb_torchcompile_plugin.api.session import Session, check, open_logdir
 from tb_torchcompile_plugin.job.job import digest_files, job_of_digests
 
 
@@ -25,7 +25,7 @@ def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
 def _recording(path: str, only: str) -> RunSource:
     session = open_logdir(path)
     runs = only_run(session.runs(), only)
-    digested = _digests_alone(runs)
+    digested = _digests_alone(session, runs)
     run, worker, span = (digested, "", "") if digested else newest_span(runs, path)
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
     compiled = {rank.rank: rank.data for rank in session.ranks(run)}
@@ -41,8 +41,11 @@ def _recording(path: str, only: str) -> RunSource:
     return RunSource(name, [session.side(run, worker, span)])
 
 
-def _digests_alone(runs: Runs) -> str:
-    """Return the first run whose job is known by digests alone, where no run has a trace; "" otherwise."""
+def _digests_alone(session: Session, runs: Runs) -> str:
+    """Return the newest run whose job is known by digests alone, where no run has a trace; "" otherwise."""
     if any(worker.spans for run in runs.runs for worker in run.workers):
         return ""
-    return next((run.run for run in runs.runs if run.ranks > 1), "")
+    files = {run.run: digest_files(session.catalog.workers(run.run)) for run in runs.runs if run.ranks > 1}
+    # Spans are named by the time at which they were written.
+    newest = {name: max(file.span for file in digests) for name, digests in files.items() if digests}
+    return max(newest, key=lambda name: newest[name], default="")

@@ -7,7 +7,7 @@ import argparse
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -166,8 +166,9 @@ class Tools:
         check(root)
         self._root = root
         within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        # one that is forgotten stops what it still reads
-        self._opened = lru_cache(_MAX_LOGDIRS)(lambda path: Logdir(Session([("", path)], within)))
+        self._within = within
+        self._lock = Lock()
+        self._logdirs: dict[str, Logdir] = {}  # the one used last at the end
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
@@ -246,7 +247,12 @@ class Tools:
                 next_step="Name a run, a file or a folder below it, as list() tells them",
             )
         check(full_path)
-        return self._opened(full_path)
+        with self._lock:
+            logdir = self._logdirs.pop(full_path, None) or Logdir(Session([("", full_path)], self._within))
+            self._logdirs[full_path] = logdir
+            if len(self._logdirs) > _MAX_LOGDIRS:  # the oldest stops what it still reads
+                self._logdirs.pop(next(iter(self._logdirs))).session.close()
+        return logdir
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
         """name: a run, otherwise a path; "" for all of the logdir."""

@@ -1943,6 +1943,7 @@ export interface SkippedGraph {
   file: string;
   line: number | null;
   text: string;
+  epoch: number;
 }
 
 export type SliceKind =

@@ -126,7 +126,8 @@ def measure_run(source: RunSource) -> MeasuredRun:
 
 def _program(source: RunSource) -> ProgramFacts:
     """Return what the first rank ran, on the devices of all."""
-    first, *others = (side.program for side in source.sides)
+    known = [side.program for side in source.sides if side.profile or side.data]
+    first, *others = known or [ProgramFacts()]
     devices = {device for rank in (first, *others) for device in rank.devices}
     torch, headers = first.torch, [rank.columns.header for rank in source.job.digests] if source.job else []
     if not source.profiles:  # what digests show

@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Reason,
     direction_of,
+    key_of,
     optional_number,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
@@ -85,6 +86,7 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     file: str  # the line that torch names
     line: int | None
     text: Annotated[str, column_head("In torch's words", grow=True)]
+    epoch: Annotated[int, column_head(hidden=True)] = 0
 
 
 class GraphPool(msgspec.Struct, frozen=True):
@@ -229,12 +231,12 @@ def skipped_graphs(data: CompileData) -> list[SkippedGraph]:
         if not text.strip():
             continue
         lines = list(traceback_frames(text))
-        compile_id = message.key.compile_id
+        epoch, compile_id = key_of(message.key)
         if not compile_id:
             quoted = {(line.file, line.function) for line in lines}
-            ids = {row.key.compile_id for row in summary.compilations if (row.file, row.function) in quoted}
-            compile_id = ids.pop() if len(ids) == 1 else ""
+            keys = {key_of(row.key) for row in summary.compilations if (row.file, row.function) in quoted}
+            epoch, compile_id = keys.pop() if len(keys) == 1 else (0, "")
         file, line_number = (lines[-1].file, lines[-1].line) if lines else ("", None)
-        rows[SkippedGraph(compile_id, short_skip_reason(text), file, line_number, text.strip())] = None
+        rows[SkippedGraph(compile_id, short_skip_reason(text), file, line_number, text.strip(), epoch)] = None
     with_id = {(row.reason, row.file, row.line) for row in rows if row.compile_id}
     return [row for row in rows if row.compile_id or (row.reason, row.file, row.line) not in with_id]

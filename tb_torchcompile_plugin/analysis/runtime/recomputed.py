@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
@@ -47,7 +48,7 @@ class _Heavy(NamedTuple):
 
 def recomputed(profile: Profile) -> Iterator[Recomputed]:
     """Yield what backwards compute again, in order of time."""
-    trace, ownership = profile.trace, profile.of(Ownership)
+    trace, ownership, data = profile.trace, profile.of(Ownership), profile.data
     forward: dict[str, set[_Key]] = defaultdict(set)
     for call in all_calls(profile.of(region_calls)) if ownership.backwards else ():
         for graph in call.graphs:
@@ -56,8 +57,9 @@ def recomputed(profile: Profile) -> Iterator[Recomputed]:
         begin, keys = int(trace.ts[row]), forward[ownership.names[code]]
         end = begin + int(trace.dur[row])
         heavy = _inside(profile, row, (begin, end))
-        # A backward without a gradient by name may be a library's, which calls a forward.
-        if not any(operator.kind == "gradient" for operator in heavy):
+        # A backward without a gradient by name may be a library's, which calls a forward: then the log decides.
+        is_certain = any(operator.kind == "gradient" for operator in heavy)
+        if not is_certain and not (data and data.of(checkpoint_lines, ownership.names[code])):
             continue
         begins = [*(operator.moment[1] for operator in heavy), end]
         ends = [begin, *(operator.moment[2] for operator in heavy)]
