@@ -235,8 +235,8 @@ def test_an_address_of_before_finds_its_kernel(tab: Tab, add_run: Callable[[list
     tab.until("return parent.location.href.length < 350", "a short address")
     tab.load(run=run, panel="kernels", row="kernels:0,gone,,")
     tab.wait_text("aside", "which is not in this table")
-    tab.load(run=run, panel="gpu_utilization", cause="nothing_launched")
-    tab.wait_text("aside h2", "Idle: nothing launched")
+    tab.load(run=run, panel="gpu_utilization", cause="unaccounted")
+    tab.wait_text("aside h2", "Idle: unaccounted")
     tab.until("return !parent.location.href.includes('cause=')", "the cause to leave the address")
 
 

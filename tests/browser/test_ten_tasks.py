@@ -66,7 +66,7 @@ def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
         # What ran eager?
         (
             "breaks",
-            [("figure[aria-label='What GPU 0 did'] button", "idle: break or eager op")],
+            [("figure[aria-label='What GPU 0 did'] button", "idle: eager operators")],
             "main",
             "aten::ones_like",
         ),
@@ -96,7 +96,7 @@ def test_which_line_costs_most_forward_and_backward(tab: Tab) -> None:
 
 def test_why_the_gpu_is_idle(tab: Tab) -> None:
     with within(tab, 0, "resnet18"):
-        tab.wait_text("figure[aria-label='What GPU 0 did']", "idle: operators, launching")
+        tab.wait_text("figure[aria-label='What GPU 0 did']", "idle: kernel launches")
         tab.wait_text("ul[aria-label='What held the GPU up']", "compiled graph")
 
 

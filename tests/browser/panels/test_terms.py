@@ -13,7 +13,7 @@ MEANING = "[popover]:popover-open"
 
 def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: Tab) -> None:
     tab.open(run="breaks")
-    mark = "button[aria-label='What idle: guards and wrapper means']"
+    mark = "button[aria-label='What idle: guards means']"
     tab.tab_to("figure[aria-label='What GPU 0 did'] [data-door]")
     for _ in range(40):
         if tab.script("return document.activeElement.matches(arguments[0])", mark):

@@ -9,7 +9,7 @@ export function toStepPart(key: string, compile: Compile | null, event: Event): 
   if (withShift(event)) return toPart(key, event);
   if (/ compiling$/.test(key)) return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
   if (/ graph_breaks$/.test(key)) return toPanel('graph_breaks');
-  if (/ guards$/.test(key)) return toPanel('compiled_regions');
+  if (/ (guards|eager_operators)$/.test(key)) return toPanel('compiled_regions');
   return toPart(key, event);
 }
 
