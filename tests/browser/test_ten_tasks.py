@@ -113,7 +113,7 @@ def test_which_rank_the_others_wait_for(tab: Tab, runs: dict[str, str]) -> None:
     with within(tab, 1, runs["late rank"]) as visitor:
         tab.wait_text("h1", "Rank 1")
         visitor.click("h1 a", "Ranks")
-        tab.rows("Who waits for whom")
+        tab.rows("Ranks")
 
 
 def test_it_is_sent_to_a_colleague(tab: Tab) -> None:
