@@ -1943,7 +1943,6 @@ export interface SkippedGraph {
   file: string;
   line: number | null;
   text: string;
-  epoch: number;
 }
 
 export type SliceKind =

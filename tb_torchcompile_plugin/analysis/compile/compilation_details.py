@@ -9,7 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import recompiles as recompile_rows
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import SkippedGraph, skipped_graphs
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skips_of_graphs
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.formatting import at_line
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 
-Row = TypeVar("Row", Compilation, GraphBreak, Problem, SkippedGraph, recompile_rows.Recompile)
+Row = TypeVar("Row", Compilation, GraphBreak, Problem, recompile_rows.Recompile)
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -87,7 +87,9 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         parameters=parameters if isinstance(parameters, int) else None,
         guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
         shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
-        cudagraph_skip_reasons=[row.text for row in _select(data.of(skipped_graphs), epoch, compile_id)],
+        cudagraph_skip_reasons=[
+            row.text for of, row in data.of(skips_of_graphs) if of == (epoch, compile_id)
+        ],
         artifacts=texts,
         warnings=warnings,
     )

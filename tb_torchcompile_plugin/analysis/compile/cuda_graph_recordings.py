@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
     REASONS,
     Direction,
+    Key,
     Reason,
     direction_of,
     key_of,
@@ -86,7 +87,6 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     file: str  # the line that torch names
     line: int | None
     text: Annotated[str, column_head("In torch's words", grow=True)]
-    epoch: Annotated[int, column_head(hidden=True)] = 0
 
 
 class GraphPool(msgspec.Struct, frozen=True):
@@ -223,20 +223,27 @@ def _logged_directions(data: CompileData) -> list[Direction | None]:
 
 
 def skipped_graphs(data: CompileData) -> list[SkippedGraph]:
-    """Return each reason once per compile id; one that torch gave at run time belongs to the function it quotes."""
+    """Return each reason once per compile id."""
+    rows = dict.fromkeys(row for _, row in data.of(skips_of_graphs))
+    with_id = {(row.reason, row.file, row.line) for row in rows if row.compile_id}
+    return [row for row in rows if row.compile_id or (row.reason, row.file, row.line) not in with_id]
+
+
+def skips_of_graphs(data: CompileData) -> list[tuple[Key, SkippedGraph]]:
+    """Return each reason with its compilation; one that torch gave at run time belongs to the function it quotes."""
     summary = data.summary
-    rows: dict[SkippedGraph, None] = {}
+    rows: dict[tuple[Key, SkippedGraph], None] = {}
     for message in (*summary.compilations, *summary.runtime_metrics):
         text = str(json.loads(message.metrics.get(CUDAGRAPH_SKIP_REASON) or '""') or "")
         if not text.strip():
             continue
         lines = list(traceback_frames(text))
-        epoch, compile_id = key_of(message.key)
-        if not compile_id:
+        key = key_of(message.key)
+        if not key[1]:
             quoted = {(line.file, line.function) for line in lines}
             keys = {key_of(row.key) for row in summary.compilations if (row.file, row.function) in quoted}
-            epoch, compile_id = keys.pop() if len(keys) == 1 else (0, "")
+            key = keys.pop() if len(keys) == 1 else key
         file, line_number = (lines[-1].file, lines[-1].line) if lines else ("", None)
-        rows[SkippedGraph(compile_id, short_skip_reason(text), file, line_number, text.strip(), epoch)] = None
-    with_id = {(row.reason, row.file, row.line) for row in rows if row.compile_id}
-    return [row for row in rows if row.compile_id or (row.reason, row.file, row.line) not in with_id]
+        row = SkippedGraph(key[1], short_skip_reason(text), file, line_number, text.strip())
+        rows[key, row] = None
+    return [*rows]
