@@ -88,7 +88,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
         shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
         cudagraph_skip_reasons=[
-            row.text for of, row in data.of(skips_of_graphs) if of == (epoch, compile_id)
+            row.text for skipped, row in data.of(skips_of_graphs) if skipped == (epoch, compile_id)
         ],
         artifacts=texts,
         warnings=warnings,

@@ -2,6 +2,8 @@
 import type { CollectiveRow, JobReport, LateReason, RankRow } from '../../api/types';
 import { graphName } from '../../names/kernel_names';
 import { hostHelp, LATE_CAUSES } from '../../names/causes';
+import { JOB_PARTS, type JobPart } from '../../names/job_parts';
+import { barPart } from '../../names/parts';
 import type { Column } from '../../table/table';
 import { significant } from '../../widgets/format';
 
@@ -112,3 +114,22 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
 
 export const collectiveKey = (row: CollectiveRow) =>
   [row.group, row.op, row.dtype, row.message_bytes, row.ranks.join(' ')].join(',');
+
+type Communication = Pick<RankRow, 'wait_us' | 'unknown_us' | 'transfer_us'>;
+
+/** How long a rank waited and transferred in collectives. Each picture has its own order. */
+export const communicationParts = ({ wait_us, unknown_us, transfer_us }: Communication) => {
+  const part = (key: string, label: string, time_us: number, look: JobPart, title: string) =>
+    barPart(key, label, time_us, JOB_PARTS[look][1], title);
+  return {
+    wait: part('wait', 'wait', wait_us, 'exposed_wait_us', 'Another rank is waited for'),
+    unknown: part(
+      'unknown',
+      'not known which',
+      unknown_us,
+      'exposed_unknown_us',
+      'Either waits or transfers',
+    ),
+    transfer: part('transfer', 'transfer', transfer_us, 'exposed_transfer_us', 'No rank is waited for'),
+  };
+};
