@@ -49,16 +49,16 @@ const SHARED =
   /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|icicle|timeline).)/;
 /** Code of the first paint, including what the overview shows of other panels. */
 const COMMON =
-  /node_modules|preload-helper|src.(?!main|shell|panels.runtime.overview|widgets.(code|icicle|timeline).)/;
+  /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.
-  summary: /src.(panels.(causes|compare)|states.EmptyLogdir|shell.Reads)/,
-  run: /src.panels.(runtime.(step_breakdown|gpu_utilization|memory)|ranks|timeline)/,
-  code: /src.panels.runtime.(source|kernels|operators|python)/,
-  compile: /src.panels.(compile|runtime.compiled_regions)/,
+  summary: /src.(panels.(findings|compare|all_runs)|states.EmptyLogdir|shell.Reads)/,
+  run: /src.panels.(step|memory|ranks|timeline)/,
+  code: /src.panels.(your_code|kernels|operators)/,
+  compile: /src.panels.(compile_time|compilations|graph_breaks|recompiles|generated_code)/,
 };
-const FIRST = /src.(main.ts|panels.runtime.overview.Overview.svelte)$/;
+const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
 
 interface Graph {
   getModuleInfo(id: string): { importers: string[] } | null;

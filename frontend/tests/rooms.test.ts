@@ -60,19 +60,6 @@ describe('the packages', () => {
     expect(named(inside)).toEqual([]);
   });
 
-  it('group the panels like the analyses', () => {
-    const groups = new Set(files.flatMap((file) => panelOf(file).split('/')[2] ?? []));
-    expect([...groups].sort()).toEqual([
-      'causes',
-      'compare',
-      'compile',
-      'ranks',
-      'runtime',
-      'sheet',
-      'timeline',
-    ]);
-  });
-
   it('load a panel only when it is needed', () => {
     const early = imports.filter(({ from, to, late }) => panelOf(to) && !panelOf(from) && !late);
     expect(named(early)).toEqual([]);

@@ -8,33 +8,22 @@ from tb_torchcompile_plugin.analysis import thresholds
 
 Severity = Literal["info", "warning", "critical"]
 Panel = Literal[
-    "runs",
     "overview",
     "findings",
+    "compare",
+    "all_runs",
+    "step",
+    "timeline",
+    "memory",
+    "ranks",
+    "your_code",
+    "kernels",
+    "operators",
     "compile_time",
     "compilations",
-    "code",
     "graph_breaks",
     "recompiles",
-    "dynamic_shapes",
-    "compiled_regions",
-    "source",
-    "kernels",
-    "gpu_utilization",
-    "cpu",
-    "cuda_graphs",
-    "step_breakdown",
-    "what_if",
-    "timeline",
-    "operators",
-    "python",
-    "memory",
-    "modules",
-    "exports",
-    "triton",
-    "compare",
-    "pays",
-    "ranks",
+    "generated_code",
 ]
 # How a cause relates to the others of a program; causes/ranking.py orders findings by it.
 Role = Literal[
@@ -98,6 +87,7 @@ class Finding(msgspec.Struct, frozen=True):
     next_step: str
     predicted: Predicted | None = None  # None where no model predicts it
     where: list[str] = []  # lines, operators or kernels
+    section: str = ""  # a section, a tab or a table of the panel, where no row is named
     fix: str | None = None  # its id in What if
     code: str | None = None  # the part of the next step that can be pasted
     role: Role = "specific"

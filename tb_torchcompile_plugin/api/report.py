@@ -56,22 +56,22 @@ _LINES = 200  # of the program in the report of a span
 class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for, each under the name of its route.
 
-    The sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest.
+    The sentences of those whose rows alone are kept are among `headlines`. your_code: of very many lines the hottest.
     """
 
     overview: Overview
     eager: EagerTime
     operators: list[Operator]
     kernels: list[Kernel]
-    source: list[ProgramLine]
+    your_code: list[ProgramLine]
     gpu_utilization: GpuUtilization
     cuda_graphs: CudaGraphReport
     dynamic_shapes: DynamicShapeReport
-    step_breakdown: StepReport
+    step: StepReport
     ledger: list[LedgerRow]
     collectives: list[Collective]
     what_if: Scenario
-    pays: Payback
+    payback: Payback
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -317,11 +317,11 @@ def span_answers(profile: Profile) -> SpanReport:
     """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_with_costs))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    headlines = {name: answers[name].headline for name in ("kernels", "operators", "source")}
+    headlines = {name: answers[name].headline for name in ("kernels", "operators", "your_code")}
     if (used := profile.of(memory)).recorded:
         headlines["memory"] = used.headline
     rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
-    rows["source"] = rows["source"][:_LINES]
+    rows["your_code"] = rows["your_code"][:_LINES]
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | headlines})
 
 

@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare_report
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
+from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
@@ -67,7 +67,7 @@ from tb_torchcompile_plugin.api.parameters import (
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.api.session import Session, all_read
-from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
+from tb_torchcompile_plugin.api.sheets import Sheets, tables_of
 from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -125,8 +125,10 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 
 def _sheets(session: Session) -> Sheets:
-    answers = {name: route.answer for name, route in ROUTES.items() if is_sheet(route.answer)}
-    answers |= {"compare": Comparison, "compare_tables": ComparedTables, "compare_jobs": JobsCompared}
+    answers = {
+        name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
+    }
+    answers |= {"compare": Comparison}
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
@@ -195,10 +197,10 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("operators_by_call_site", SPAN, partial(operators, split="call_site")),
     Route("operators_by_label", SPAN, partial(operators, split="label")),
     Route("operators_by_compilation", SPAN, partial(operators, split="compilation")),
-    Route("python", SPAN, python),
+    Route("functions", SPAN, python),
     Route("memory", SPAN, memory, (window(None),)),
     Route("modules", SPAN, modules),
-    Route("source", SPAN, source_with_costs),
+    Route("your_code", SPAN, source_with_costs),
     Route("kernels", SPAN, kernel_table),
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
@@ -207,10 +209,10 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("cuda_graphs", SPAN, cuda_graphs),
     Route("dynamic_shapes", SPAN, dynamic_shapes),
     Route("collectives", SPAN, collectives),
-    Route("step_breakdown", SPAN, step_breakdown),
+    Route("step", SPAN, step_breakdown),
     Route("ledger", SPAN, ledger),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
-    Route("pays", SPAN, payback),
+    Route("payback", SPAN, payback),
     Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
@@ -218,6 +220,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE
 ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
+# What routes and sections were called in version 0.1: they answer under these names, too, until version 0.3.
+OLD_NAMES = {"step_breakdown": "step", "source": "your_code", "python": "functions", "pays": "payback"}
 
 
 def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:

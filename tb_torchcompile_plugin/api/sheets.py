@@ -1,8 +1,8 @@
-"""Panels that need no code in the browser: how a *sheet* is shown, from the types of what a route answers.
+"""Lay out the rows of answers as tables: the browser and the terminal show them without code for each table.
 
-A sheet is a struct whose first field is `says`, sentences of which the first one is the answer, followed by fields that
-hold rows. A `code` of it is to be pasted. Each field of rows is a table, each field of a row a column: the name
-determines its head, its unit and its link; `analysis.sheet.head` says what a name does not.
+Each field that holds rows is a table, each field of a row a column: the name determines its head, its unit and its link;
+`analysis.sheet.column_head` adds what a name does not say. A *sheet* is an answer whose first field is `sentences`, of
+which the first one is the result; a `code` of it is to be pasted. The browser shows it as a whole.
 """
 
 import re
@@ -82,7 +82,7 @@ class SheetTable(msgspec.Struct, frozen=True):
 
 
 class Sheets(msgspec.Struct, frozen=True):
-    """By route, which is by panel."""
+    """The tables of each route's answer."""
 
     sheets: dict[str, list[SheetTable]]
 
@@ -112,11 +112,7 @@ def _flat(row: inspect.StructType, path: tuple[str, ...]) -> Iterator[RowColumn]
             yield RowColumn(within, _column(field) or unnamed)
 
 
-def is_sheet(answer: type) -> bool:
-    """Whether the first field of an answer is its sentences."""
-    return issubclass(answer, msgspec.Struct) and answer.__struct_fields__[:1] == (SAYS,)
-
-
+@cache
 def tables_of(answer: type) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)

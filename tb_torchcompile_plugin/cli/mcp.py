@@ -36,7 +36,7 @@ max_bytes, and says what it left out and how to get it."""
 
 MAX_BYTES = 4000  # about a thousand tokens
 _MIN_BYTES, _MAX_BYTES = 500, 100_000
-_DEFAULT_SECTIONS = ("findings", "step_breakdown.mean_parts")
+_DEFAULT_SECTIONS = ("findings", "step.mean_parts")
 _ROOT = "the logdir"
 _MAX_LOGDIRS = 4  # folders whose reports are kept
 

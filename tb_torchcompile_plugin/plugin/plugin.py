@@ -19,7 +19,7 @@ from werkzeug import Request, Response
 from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.parameters import span_ids, values
-from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
+from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import responses
 
@@ -84,7 +84,8 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def get_plugin_apps(self) -> "Mapping[str, WSGIApplication]":
         """Return all routes."""
         answers = {
-            f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
+            f"/{name}": responses.route(partial(self._answer, ROUTES[OLD_NAMES.get(name, name)]))
+            for name in (*ROUTES, *OLD_NAMES)
         }
         static = responses.route(responses.static)
         return {

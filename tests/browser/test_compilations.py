@@ -87,7 +87,7 @@ def test_a_backward_shows_what_is_its_own(tab: Tab) -> None:
 
 
 def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> None:
-    tab.open(run="breaks", panel="code", code="0/0")
+    tab.open(run="breaks", panel="generated_code", code="0/0")
     tab.wait_text(SENTENCE, "Inductor output code (forward) of compilation 0/0, function forward: 266 lines.")
     tab.one(f"{CODE} .keyword")
     search = tab.one("input[aria-label='Search in Inductor output code']")
@@ -108,19 +108,19 @@ def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> Non
 
 
 def test_an_address_restores_artifact_and_line(tab: Tab) -> None:
-    tab.open(run="breaks", panel="code", code="0/0", direction="backward", line="40")
+    tab.open(run="breaks", panel="generated_code", code="0/0", direction="backward", line="40")
     tab.wait_text(SENTENCE, "Inductor output code (backward)")
     tab.wait(lambda: tab.text(f"{CODE} .marked").startswith("40"), "the line")
     tab.click("nav[aria-label^='Texts'] a", "AOT joint graph")
     tab.wait_text(SENTENCE, "AOT joint graph")
     tab.again()
     tab.wait_text(SENTENCE, "AOT joint graph")
-    tab.go(run="breaks", panel="code", code="0/0", artifact="99999")
+    tab.go(run="breaks", panel="generated_code", code="0/0", artifact="99999")
     tab.wait_text("main", "a text that this compilation does not have")
 
 
 def test_two_texts_side_by_side(tab: Tab) -> None:
-    tab.open(run="breaks", panel="code", code="0/0")
+    tab.open(run="breaks", panel="generated_code", code="0/0")
     tab.click("nav[aria-label^='Texts'] a", "AOT forward graph")
     tab.wait_text(SENTENCE, "AOT forward graph")
     tab.click("summary", "another text")
@@ -139,7 +139,7 @@ def test_two_texts_side_by_side(tab: Tab) -> None:
     tab.wait_text(SENTENCE, "AOT backward graph (backward)")
     tab.click(".presets a", "the pass before")
     tab.wait_text(SENTENCE, "0/0 forward: AOT joint graph → 0/0 backward: AOT backward graph: ")
-    tab.go(run="breaks", panel="code", code="0/0", code2="1/0")
+    tab.go(run="breaks", panel="generated_code", code="0/0", code2="1/0")
     tab.wait_text("main", "1/0 forward: Inductor output code", "equal lines: show")
 
 
@@ -192,13 +192,13 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: Path) -> None:
     )
     tab.go(run=run, panel="compile_time")
     tab.wait(lambda: any("<script>" in cell for row in tab.rows("Compilations") for cell in row), "the name")
-    tab.go(run=run, panel="code", code="0/0")
+    tab.go(run=run, panel="generated_code", code="0/0")
     tab.wait_text(SENTENCE, "30,000 lines")
     tab.one(f"{CODE} .string, {CODE} .comment")
     to_the_end(tab, "x29999 = ")
     tab.wait_text(CODE, "<script>alert('1')</script>")
     assert len(tab.all(f"{CODE} .line")) < 200
-    tab.go(run=run, panel="code", code="0/0", code2="0/0")
+    tab.go(run=run, panel="generated_code", code="0/0", code2="0/0")
     tab.wait_text(SENTENCE, ": no line differs.")
     assert tab.script("return parent.document.title + document.title").find("owned") < 0
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
@@ -228,7 +228,7 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
         Record(envelope("dynamo_start", {"stack": []})),
         Record(envelope("inductor_output_code", {"filename": "/tmp/a.py"}), code),
     )
-    tab.open(run=added.name, panel="code", code="0/0")
+    tab.open(run=added.name, panel="generated_code", code="0/0")
     tab.wait_text("main", "4,000 kernels")
     tab.wait_text(CODE, "triton_poi_fused_0 = ")
     to_the_end(tab, "328000")
@@ -244,7 +244,7 @@ def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: Path) -> 
     with evil.open("ab") as log:
         log.write(line(Record(envelope("inductor_pre_grad_graph", {}), other)))
     with tab.sized(600, 750):
-        tab.open(run=evil.parent.name, panel="code", code="0/0")
+        tab.open(run=evil.parent.name, panel="generated_code", code="0/0")
         tab.click("summary", "Compare with")
         tab.click("details a", "After pre-grad passes")
         tab.wait_text(SENTENCE, "−30,000 +20,000 lines in 1 place.")

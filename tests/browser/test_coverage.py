@@ -44,7 +44,7 @@ def test_what_is_insufficient_comes_first_and_nothing_is_claimed(
     tab.wait_text("h1", "6 of 8")
     tab.wait_text("[aria-label='Coverage']", "Profile fewer steps at once")
     tab.wait_text("footer", "coverage: insufficient")
-    for panel in ("overview", "gpu_utilization", "step_breakdown"):
+    for panel in ("overview", "step"):
         tab.go(run=run, panel=panel)
         tab.wait_text("figure", "per step")
         tab.settle()

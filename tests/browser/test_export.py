@@ -171,7 +171,7 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recordi
     tab.wait_text("dialog", "Code and graphs")
     assert "What it holds" in tab.text("dialog") and "The trace" in tab.text("dialog")
     tab.press(Keys.ESCAPE)
-    tab.go(panel="code")
+    tab.go(panel="generated_code")
     tab.wait_text("main", "Code and graphs are left out of this file (--no-code)")
     tab.wait_text("main", "Open the logdir with TensorBoard for it: tensorboard --logdir ")
     tab.go(panel="timeline")

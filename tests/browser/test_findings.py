@@ -76,7 +76,7 @@ def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, find
 
 
 def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:
-    tab.open(run="breaks", panel="gpu_utilization")
+    tab.open(run="breaks", panel="step")
     tab.wait_text("h1", "Step 6.02 ms on the host (mean of 3) · GPU busy 2.52 % → ")
     said = tab.text("h1")
     did = "figure[aria-label='What the busiest device did']"
@@ -101,7 +101,7 @@ def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: 
     tab.wait_text("h1", "Nothing to change was found in what could be read.")
     tab.go(run=added.name, panel="overview")
     tab.wait_text("main", "Nothing to change was found in what could be read.")
-    tab.go(run=added.name, panel="what_if")
+    tab.go(run=added.name, panel="findings")
     tab.wait_text("main", "The trace is cut off, and a part of it does not tell how long a step takes.")
     tab.settle()
     assert "ProfilerActivity" not in tab.text("main")

@@ -53,7 +53,7 @@ def without(tab: Tab, address: str) -> Iterator[None]:
 
 def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     observing = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HEADINGS})
-    tab.load(run="resnet18", panel="step_breakdown")
+    tab.load(run="resnet18", panel="step")
     tab.wait_text("h1", "A step takes")
     tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
     # Where the trace has to be read first, it says so.

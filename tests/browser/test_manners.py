@@ -60,7 +60,7 @@ def test_sixteen_bins_keep_their_labels(tab: Tab, add_run: Callable[[list[Event]
         events += launch("k", at, at + 1, 1)
         at += 2 + 2**power
     events += launch("k", at, at + 1, 1)
-    tab.open(run=add_run(events), panel="gpu_utilization")
+    tab.open(run=add_run(events), panel="step")
     count, labels = tab.until(
         """
         const figure = document.querySelector("figure[aria-label^='Idle time of GPU 0 by length']");
@@ -73,7 +73,7 @@ def test_sixteen_bins_keep_their_labels(tab: Tab, add_run: Callable[[list[Event]
 
 
 def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> None:
-    tab.open(run="breaks", panel="gpu_utilization")
+    tab.open(run="breaks", panel="step")
     tab.click("table[aria-label='Longest gaps'] tr[data-row='0']")
     tab.click("aside a", "Show on timeline")
     tab.text("section[aria-label='Details'] h2")
@@ -88,7 +88,7 @@ def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> Non
 
 def test_the_code_panel_opens_what_ran(tab: Tab, add_recording: Callable[[str], str]) -> None:
     """0/0 was compiled first; 0/1 ran 7 times, the others once."""
-    tab.open(run=add_recording("recompiles"), panel="compiled_regions")
+    tab.open(run=add_recording("recompiles"), panel="compilations")
     (longest,) = [row for row in tab.rows("Compiled regions") if row[0] == "0/1"][:1]
     assert longest
     tab.click("nav[aria-label='Panels'] a", "Texts")
@@ -103,7 +103,7 @@ def test_the_list_of_texts_shows_the_one_that_is_open(tab: Tab) -> None:
         return item.top >= list.top && item.bottom <= list.bottom;
     """
     with tab.sized(1400, 550):
-        tab.open(run="breaks", panel="code", code="4/0", direction="backward")
+        tab.open(run="breaks", panel="generated_code", code="4/0", direction="backward")
         tab.until(inside, "the open text to be in view in its list")
 
 
@@ -189,15 +189,15 @@ def test_the_strip_shows_the_span_and_compiling_when_asked(tab: Tab) -> None:
 
 
 def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab) -> None:
-    tab.open(run="breaks", panel="gpu_utilization")
+    tab.open(run="breaks", panel="step")
     figure = "figure[aria-label='What the busiest device did']"
     tab.click(f"{figure} button", "Python")
     tab.wait_text("aside h2", "Idle: Python")
     tab.one("aside li a")
-    tab.go(run="breaks", panel="gpu_utilization")
+    tab.go(run="breaks", panel="step")
     tab.click(f"{figure} button", "compute")
     tab.rows("Kernels")
-    tab.go(run="breaks", panel="gpu_utilization")
+    tab.go(run="breaks", panel="step")
     tab.wait_text(figure, "Python")
     python = next(button for button in tab.all(f"{figure} button") if "Python" in button.text)
     ActionChains(tab.driver).key_down(Keys.SHIFT).click(python).key_up(Keys.SHIFT).perform()
@@ -206,7 +206,7 @@ def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab
 
 
 def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None:
-    tab.open(run="breaks", panel="gpu_utilization")
+    tab.open(run="breaks", panel="step")
     figure = "figure[aria-label='What the busiest device did']"
     tab.tab_to(f"{figure} [data-door]")
     assert len(tab.all(f"{figure} [data-door][tabindex='0']")) == 1
@@ -218,7 +218,7 @@ def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None
 
 
 def test_a_bar_of_the_gap_histogram_lists_its_gaps(tab: Tab) -> None:
-    tab.open(run="breaks", panel="gpu_utilization")
+    tab.open(run="breaks", panel="step")
     bars = "figure[aria-label='Idle time of GPU 0 by length of the gap'] button"
     tab.one(bars)
     tab.script("arguments[0].click()", tab.all(bars)[-1])
@@ -235,7 +235,7 @@ def test_an_address_of_before_finds_its_kernel(tab: Tab, add_run: Callable[[list
     tab.until("return parent.location.href.length < 350", "a short address")
     tab.load(run=run, panel="kernels", row="kernels:0,gone,,")
     tab.wait_text("aside", "which is not in this table")
-    tab.load(run=run, panel="gpu_utilization", cause="unaccounted")
+    tab.load(run=run, panel="step", cause="unaccounted")
     tab.wait_text("aside h2", "Idle: unaccounted")
     tab.until("return !parent.location.href.includes('cause=')", "the cause to leave the address")
 

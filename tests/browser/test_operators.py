@@ -23,7 +23,7 @@ def test_operators_are_told_split_and_searched(tab: Tab) -> None:
 
 
 def test_modules_come_from_stacks_and_inside_of_compiled_code_from_the_graph(tab: Tab) -> None:
-    tab.open(run="breaks", panel="modules")
+    tab.open(run="breaks", panel="your_code", section="modules")
     tab.wait_text("h1", "14 modules")
     names = [row[0].strip() for row in tab.rows("Modules")]
     assert names[:4] == ["OptimizedModule_0", "Breaks_0", "m3", "m3.2"]

@@ -40,7 +40,7 @@ def test_runs_are_compared_without_opening_them_twice(tab: Tab) -> None:
 
 
 def test_a_run_is_opened_from_its_line(tab: Tab) -> None:
-    tab.open(panel="runs")
+    tab.open(panel="all_runs")
     tab.click(f"{ROW} a", "resnet18_eager")
     tab.wait_text("h1", "Step 13.6 ms")
     tab.back()

@@ -57,7 +57,7 @@ def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
     for panel in ("overview", "gpu_utilization"):
         tab.go(run=run, panel=panel)
         tab.wait_text("h1", "Step 100 µs on the GPU (mean of 2) · GPU busy 100 %")
-    tab.go(run=run, panel="step_breakdown")
+    tab.go(run=run, panel="step")
     tab.wait_text("h1", "A step takes 100 µs (mean of 2")
     tab.go(run=run, panel="timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Steps on GPU 0")
@@ -71,7 +71,7 @@ def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], 
     ]
     run = add_run([*events, slice_("aten::mm", 3, 4)])
     tab.open(run=run)
-    for panel in ("overview", "step_breakdown"):
+    for panel in ("overview", "step"):
         tab.go(run=run, panel=panel)
         tab.one("figure[aria-label='Steps']")
         tab.wait_count("figure[aria-label='Steps'] button", 100)  # of four steps each

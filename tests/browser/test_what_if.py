@@ -61,7 +61,7 @@ def test_a_finding_opens_it_with_its_fix_ticked(tab: Tab) -> None:
 
 
 def test_a_fix_of_another_recording_is_told_and_the_next_tick_drops_it(tab: Tab) -> None:
-    tab.open(run="resnet18", panel="what_if", fixes="no such fix")
+    tab.open(run="resnet18", panel="findings", fixes="no such fix")
     tab.wait_text("[role=note]", "1 fix of the address is not known here: no such fix.")
     tab.click(f"{FIXES} label", GRAPHS)
     tab.wait_text("h1", "with 1 fix")
@@ -69,12 +69,12 @@ def test_a_fix_of_another_recording_is_told_and_the_next_tick_drops_it(tab: Tab)
 
 
 def test_an_eager_run_has_its_what_ifs(tab: Tab) -> None:
-    tab.open(run="resnet18_eager", panel="what_if")
+    tab.open(run="resnet18_eager", panel="findings")
     tab.wait_text("h1", "A step takes 13.6 ms on the host’s clock.")
 
 
 def test_where_nothing_can_be_predicted_it_says_why(add_run: Callable[[list[Event]], str], tab: Tab) -> None:
-    tab.open(run=add_run([slice_("aten::mm", 0, 5)]), panel="what_if")
+    tab.open(run=add_run([slice_("aten::mm", 0, 5)]), panel="findings")
     tab.wait_text("h1", "Nothing is predicted.")
     tab.wait_text("main", "No work of a GPU was recorded")
     tab.wait_text("main", "ProfilerActivity.CUDA")

@@ -49,7 +49,7 @@ def test_the_compile_time_of_a_process_is_one_number(folder: Path, capsys: Captu
     total = answers.compile["total_s"]
     assert sum(answers.compile["phases_s"].values()) == pytest.approx(total)
     assert figures(folder, capsys)["compile_s"] == total
-    (cost,) = answers.span["pays"]["cost"]
+    (cost,) = answers.span["payback"]["cost"]
     assert cost["blocked_s"] == total
     parts = [part for part in answers.worker["startup"]["parts"] if part["title"].startswith("Compiling: ")]
     assert sum(part["time_s"] for part in parts) <= total + 1e-6, "what is compiled later is no part of it"
@@ -116,5 +116,5 @@ def test_the_cost_of_breaks_is_what_removing_them_saves(recording: Recording, ca
     saved = {site["line"]: site["saves_us"] for site in answers.span["graph_break_sites"]}
     assert max(saved.values()) == finding["evidence"]["dearest_us_per_step"] == saved[26]
     assert compared["graph_break_direct_us"] == pytest.approx((636.7 + 523.9 + 505.2) / 3, abs=0.1)
-    marks = {(row["line"], mark["cost_us"]) for row in answers.span["source"] for mark in row["breaks"]}
+    marks = {(row["line"], mark["cost_us"]) for row in answers.span["your_code"] for mark in row["breaks"]}
     assert marks <= set(saved.items()) and marks

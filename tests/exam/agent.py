@@ -72,7 +72,7 @@ async def _learn(folder: str) -> Learned:
         if place:
             await ask("source", place=place[0])
         else:
-            await ask("report", section="source", top=3)
+            await ask("report", section="your_code", top=3)
         return Learned(finding["rule"], finding["title"], place[0] if place else "", texts)
 
 

@@ -10,16 +10,11 @@ import pytest
 
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin.analysis.finding import Panel
-from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.sheets import is_sheet
 
 PACKAGE = Path(tb_torchcompile_plugin.__file__).parent
 REPOSITORY = PACKAGE.parent
 PANELS = REPOSITORY / "frontend" / "src" / "panels"
-WITHOUT_DEFINITIONS = {
-    "overview": "numbers of other panels",
-    "code": "shows what the compiler wrote, as it is",
-}
+WITHOUT_DEFINITIONS = {"overview": "numbers of other panels"}
 
 
 def folders_in(folder: Path) -> set[str]:
@@ -30,20 +25,14 @@ def test_every_package_of_the_analysis_has_its_tests() -> None:
     assert folders_in(REPOSITORY / "tests" / "analysis") == folders_in(PACKAGE / "analysis")
 
 
-def test_every_panel_is_a_sheet_or_has_components() -> None:
-    components = {path.name for path in PANELS.rglob("*") if path.is_dir()}
-    sheets = {name for name, route in ROUTES.items() if is_sheet(route.answer)}
-    assert components & sheets == {"compile_time"}, "a sheet needs no panel of its own, but for pictures"
-    assert set(get_args(Panel)) <= components | sheets
+def test_every_panel_has_its_folder() -> None:
+    assert folders_in(PANELS) == {*get_args(Panel), "sheet"}
 
 
 def test_every_panel_is_defined() -> None:
     text = (REPOSITORY / "docs" / "definitions.md").read_text()
     sections = {title.lower().replace(" ", "_") for title in re.findall(r"^## (.+)$", text, re.MULTILINE)}
-    assert (
-        sections - {"files", "words", "ledger", "baseline"}
-        == set(get_args(Panel)) - WITHOUT_DEFINITIONS.keys()
-    )
+    assert sections - {"files", "words"} == set(get_args(Panel)) - WITHOUT_DEFINITIONS.keys()
 
 
 @pytest.mark.parametrize(

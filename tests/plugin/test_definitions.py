@@ -24,7 +24,7 @@ SETS = {
     "statuses": Status,
     "bounds": Bound,
 }
-WITHOUT = {"overview", "code"}  # they show numbers of others, or texts as they are
+WITHOUT = {"overview"}  # they show numbers of others, or texts as they are
 
 
 def test_every_panel_with_numbers_has_an_anchor() -> None:

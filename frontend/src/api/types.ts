@@ -362,7 +362,7 @@ export interface Compile {
   compile_times: Record<string, number[]>;
   compile_times_complete: boolean;
   records: Records;
-  headlines: Partial<Record<Panel, string>>;
+  headlines: Record<string, string>;
   warnings: Notice[];
 }
 
@@ -694,6 +694,7 @@ export interface Finding {
   next_step: string;
   predicted: Predicted | null;
   where: string[];
+  section: string;
   fix: string | null;
   code: string | null;
   role: Role;
@@ -717,6 +718,7 @@ export interface FixRow {
   next_step: string;
   code: string | null;
   panel: Panel;
+  section: string;
   note: string;
 }
 
@@ -1580,33 +1582,22 @@ export interface Pair {
 }
 
 export type Panel =
-  | 'code'
+  | 'all_runs'
   | 'compare'
   | 'compilations'
   | 'compile_time'
-  | 'compiled_regions'
-  | 'cpu'
-  | 'cuda_graphs'
-  | 'dynamic_shapes'
-  | 'exports'
   | 'findings'
-  | 'gpu_utilization'
+  | 'generated_code'
   | 'graph_breaks'
   | 'kernels'
   | 'memory'
-  | 'modules'
   | 'operators'
   | 'overview'
-  | 'pays'
-  | 'python'
   | 'ranks'
   | 'recompiles'
-  | 'runs'
-  | 'source'
-  | 'step_breakdown'
+  | 'step'
   | 'timeline'
-  | 'triton'
-  | 'what_if';
+  | 'your_code';
 
 export interface PartDifference {
   kind: PartKind;
@@ -2022,7 +2013,7 @@ export interface Span {
   recompile_moments: Recompile[] | null;
   compile_overlap: CompileOverlap | null;
   frame_versions: RecompiledFrame[];
-  headlines: Partial<Record<Panel, string>>;
+  headlines: Record<string, string>;
   hints: Hints;
 }
 
@@ -2382,10 +2373,10 @@ export interface AboutSpan {
   operators_by_call_site: Operators;
   operators_by_label: Operators;
   operators_by_compilation: Operators;
-  python: PythonTime;
+  functions: PythonTime;
   memory: Memory;
   modules: Modules;
-  source: Program;
+  your_code: Program;
   kernels: Kernels;
   kernel: KernelDetails;
   code_kernels: CodeKernels;
@@ -2394,10 +2385,10 @@ export interface AboutSpan {
   cuda_graphs: CudaGraphReport;
   dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;
-  step_breakdown: StepReport;
+  step: StepReport;
   ledger: Ledger;
   what_if: Scenario;
-  pays: Payback;
+  payback: Payback;
   findings: Findings;
 }
 

@@ -6,11 +6,38 @@ import { isHostKind } from '../names/causes';
 
 /** What a finding is about. */
 export function toFinding(finding: Finding): HashChange {
-  return { ...toPanel(finding.panel), row: finding.row };
+  return { ...toPanel(finding.panel, finding.section), row: finding.row };
 }
 
-export function toPanel(panel: Panel): HashChange {
-  return { panel: panel === 'overview' ? null : panel, row: null };
+/** section: a section, a tab or a table of it. */
+export function toPanel(panel: Panel, section = ''): HashChange {
+  return { panel: panel === 'overview' ? null : panel, row: null, section: section || null };
+}
+
+/** Where the panels of version 0.1 are now: their addresses still lead there. */
+const MOVED: Record<string, [panel: Panel, section?: string]> = {
+  runs: ['all_runs'],
+  step_breakdown: ['step'],
+  gpu_utilization: ['step', 'idle'],
+  cpu: ['step', 'host'],
+  source: ['your_code'],
+  modules: ['your_code', 'modules'],
+  python: ['your_code', 'functions'],
+  triton: ['kernels', 'triton'],
+  compiled_regions: ['compilations', 'regions'],
+  cuda_graphs: ['compilations', 'cuda_graphs'],
+  exports: ['compilations', 'exports'],
+  dynamic_shapes: ['recompiles', 'shapes'],
+  what_if: ['findings', 'what_if'],
+  pays: ['compare', 'payback'],
+  code: ['generated_code'],
+  startup: ['compile_time', 'startup'],
+};
+
+/** The address of what an old one shows; null where it is not old. */
+export function movedTo(panel: string): HashChange | null {
+  const [now, section] = (Object.hasOwn(MOVED, panel) && MOVED[panel]) || [];
+  return now ? { panel: now, section: section ?? null } : null;
 }
 
 /** Another rank of the job, by its worker and span. */
@@ -20,7 +47,7 @@ export function toRank(rank: { worker: string; span: string }, panel: Panel): Ha
 
 /** The step with these fixes applied. */
 export function toWhatIf(fixes: string[]): HashChange {
-  return { ...toPanel('what_if'), fixes: fixes.join('\n') };
+  return { ...toPanel('findings', 'what_if'), fixes: fixes.join('\n') };
 }
 
 /** Everything that is known about one compilation. */
@@ -49,7 +76,7 @@ interface CodeTarget {
 export function toCode(key: CompileKey, target: CodeTarget = {}): HashChange {
   const { artifact = null, line = null, find = '', direction = '', other = null } = target;
   return {
-    panel: 'code',
+    panel: 'generated_code',
     row: null,
     code: codeKey(key),
     artifact: artifact === null ? null : String(artifact),
@@ -152,18 +179,19 @@ const LISTS: Record<string, HashChange> = {
   compute: toCategory(null),
   communication: toCategory('communication'),
   memory: toCategory('memcpy'),
-  idle: toPanel('gpu_utilization'),
-  compiled_graph: toPanel('compiled_regions'),
+  idle: toPanel('step', 'idle'),
+  compiled_graph: toPanel('compilations', 'regions'),
   not_recorded: { row: 'warnings' },
-  profiler_overhead: toPanel('step_breakdown'),
+  profiler_overhead: toPanel('step'),
 };
 
-const toIdle = (kind: HostKind): HashChange => ({ panel: 'gpu_utilization', row: `idle:${kind}` });
+const toIdle = (kind: HostKind): HashChange => ({ panel: 'step', row: `idle:${kind}` });
 
 /** key: of a part ("gpu gemm", "idle python", "compute"). */
 export function toPart(key: string, event: Event): HashChange {
   const [, kind, part] = /^(?:(\w+) )?(\w+)$/.exec(key)!;
-  if (kind === 'host') return toPanel(part === 'compiled_graph' ? 'compiled_regions' : 'operators');
+  if (kind === 'host')
+    return part === 'compiled_graph' ? toPanel('compilations', 'regions') : toPanel('operators');
   const then = withShift(event) ? 'timeline' : null;
   if (part !== 'compiled_graph' && isHostKind(part!)) return { ...toIdle(part), then };
   return { ...(isCategory(part!) ? toCategory(part) : LISTS[part!]), then };
@@ -174,16 +202,16 @@ export const toPhase = (phase: Phase): HashChange => ({ panel: 'compile_time', r
 
 /** The panels that list host time by cause, and their tables. Other causes are found on the timeline by name. */
 const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: string]>> = {
-  python: ['python', 'functions'],
-  library: ['python', 'functions'],
+  python: ['your_code', 'functions'],
+  library: ['your_code', 'functions'],
   operator: ['operators', 'operators'],
   optimizer: ['operators', 'operators'],
-  graph: ['compiled_regions'],
-  guards: ['compiled_regions'],
-  wrappers: ['compiled_regions'],
+  graph: ['compilations', 'regions'],
+  guards: ['compilations', 'regions'],
+  wrappers: ['compilations', 'regions'],
   compile: ['compile_time'],
   autotuning: ['compile_time'],
-  gpu_clock: ['step_breakdown'],
+  gpu_clock: ['step'],
   slower_kernels: ['kernels', 'kernels'],
   more_work: ['kernels', 'kernels'],
 };
@@ -202,7 +230,7 @@ export function toHostCause(cause: HostCause | LateCause, name: string, event: E
   if (name && (!panel || withShift(event))) return toSlices(name.slice(0, NAME_IN_ADDRESS));
   if (!panel) return { ...toIdle(IDLE[cause] ?? 'python'), then: withShift(event) ? 'timeline' : null };
   return {
-    ...toPanel(panel),
+    ...toPanel(panel, table),
     ...(table && name ? { [`search.${table}`]: name.slice(0, NAME_IN_ADDRESS) } : {}),
   };
 }

@@ -10,61 +10,36 @@ import type {
 } from '../api/types';
 
 export const PANEL_TITLES: Record<Panel, string> = {
-  runs: 'All runs',
   overview: 'Overview',
   findings: 'Findings',
+  compare: 'Compare',
+  all_runs: 'All runs',
+  step: 'Step',
+  timeline: 'Timeline',
+  memory: 'Memory',
+  ranks: 'Ranks',
+  your_code: 'Your code',
+  kernels: 'Kernels',
+  operators: 'Operators',
   compile_time: 'Compile time',
   compilations: 'Compilations',
-  code: 'Texts',
   graph_breaks: 'Graph breaks',
   recompiles: 'Recompiles',
-  dynamic_shapes: 'Dynamic shapes',
-  compiled_regions: 'Regions',
-  source: 'Source',
-  kernels: 'Kernels',
-  gpu_utilization: 'GPU utilization',
-  cpu: 'CPU',
-  cuda_graphs: 'CUDA graphs',
-  step_breakdown: 'Steps',
-  what_if: 'What if',
-  ranks: 'Ranks',
-  timeline: 'Timeline',
-  operators: 'Operators',
-  python: 'Python',
-  memory: 'Memory',
-  modules: 'Modules',
-  exports: 'Exports',
-  triton: 'Triton',
-  compare: 'Compare',
-  pays: 'Does it pay',
+  generated_code: 'Generated code',
 };
-/** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
+/** The sidebar: what a group is called, and its panels in their order. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
-  { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'pays', 'compare', 'runs'] },
-  {
-    title: 'Run',
-    panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'cpu', 'timeline', 'memory', 'ranks'],
-  },
-  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
+  { title: '', panels: ['overview', 'findings', 'compare', 'all_runs'] },
+  { title: 'Run', panels: ['step', 'timeline', 'memory', 'ranks'] },
+  { title: 'Code', panels: ['your_code', 'kernels', 'operators'] },
   {
     title: 'Compile',
-    panels: [
-      'compilations',
-      'compile_time',
-      'graph_breaks',
-      'recompiles',
-      'dynamic_shapes',
-      'compiled_regions',
-      'exports',
-      'code',
-    ],
+    panels: ['compile_time', 'compilations', 'graph_breaks', 'recompiles', 'generated_code'],
   },
 ];
 const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
-/** Panels that are parts of other ones now: their addresses still lead there. */
-const MOVED: Record<string, Panel> = { startup: 'compile_time' };
 /** The panel of an address. */
-export const panelNamed = (text: string): Panel => MOVED[text] ?? (isPanel(text) ? text : 'overview');
+export const panelNamed = (text: string): Panel => (isPanel(text) ? text : 'overview');
 
 export const BREAK_KINDS: Record<BreakKind, string> = {
   explicit: 'graph_break()',

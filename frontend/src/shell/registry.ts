@@ -31,75 +31,52 @@ export type PanelEntry = Needs & {
 
 const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !== 'info').length ?? null;
 
-/** Panels whose layout comes from the server. */
-const sheet = () => import('../panels/sheet/Sheet.svelte');
-
 export const PANELS: Record<Panel, PanelEntry> = {
-  runs: {
-    needs: 'itself',
-    hidden: () => (data.runs.value?.runs.length ?? 0) < 2,
-    load: () => import('../panels/compare/runs/Runs.svelte'),
-  },
-  overview: { needs: 'any', load: () => import('../panels/runtime/overview/Overview.svelte') },
+  overview: { needs: 'any', load: () => import('../panels/overview/Overview.svelte') },
   findings: {
     needs: 'any',
     wrong: seriousFindings,
     means: 'critical findings and warnings',
-    load: () => import('../panels/causes/findings/Findings.svelte'),
+    load: () => import('../panels/findings/Findings.svelte'),
   },
-  compile_time: { needs: 'compile', load: () => import('../panels/compile/compile_time/CompileTime.svelte') },
+  compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
+  all_runs: {
+    needs: 'itself',
+    hidden: () => (data.runs.value?.runs.length ?? 0) < 2,
+    load: () => import('../panels/all_runs/AllRuns.svelte'),
+  },
+  step: { needs: 'trace', load: () => import('../panels/step/Step.svelte') },
+  timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
+  memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
+  ranks: {
+    needs: 'itself',
+    hidden: () => (data.selection.run?.ranks ?? 0) < 2,
+    load: () => import('../panels/ranks/Ranks.svelte'),
+  },
+  your_code: { needs: 'trace', load: () => import('../panels/your_code/YourCode.svelte') },
+  kernels: { needs: 'all', load: () => import('../panels/kernels/Kernels.svelte') },
+  operators: { needs: 'trace', load: () => import('../panels/operators/Operators.svelte') },
+  compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
-    needs: 'compile',
+    needs: 'all',
     wrong: (compile) => compile && compile.problems.length,
     means: 'compilations with a problem',
-    load: () => import('../panels/compile/compilations/Compilations.svelte'),
+    load: () => import('../panels/compilations/CompilationsPanel.svelte'),
   },
-  code: { needs: 'compile', load: () => import('../panels/compile/code/CodePanel.svelte') },
   graph_breaks: {
     needs: 'all',
     wrong: countSites,
     means: 'places that break a graph',
-    load: () => import('../panels/compile/graph_breaks/GraphBreaks.svelte'),
+    load: () => import('../panels/graph_breaks/GraphBreaks.svelte'),
   },
   recompiles: {
     needs: 'all',
     wrong: (compile) => compile && compile.recompiles.length,
     means: 'recompiles',
-    load: () => import('../panels/compile/recompiles/Recompiles.svelte'),
+    load: () => import('../panels/recompiles/Recompiles.svelte'),
   },
-  compiled_regions: {
-    needs: 'trace',
-    load: () => import('../panels/runtime/compiled_regions/CompiledRegions.svelte'),
+  generated_code: {
+    needs: 'compile',
+    load: () => import('../panels/generated_code/GeneratedCode.svelte'),
   },
-  source: { needs: 'trace', load: () => import('../panels/runtime/source/Source.svelte') },
-  kernels: { needs: 'all', load: () => import('../panels/runtime/kernels/Kernels.svelte') },
-  gpu_utilization: {
-    needs: 'trace',
-    load: () => import('../panels/runtime/gpu_utilization/GpuUtilization.svelte'),
-  },
-  cpu: { needs: 'trace', load: sheet },
-  step_breakdown: {
-    needs: 'trace',
-    load: () => import('../panels/runtime/step_breakdown/StepBreakdown.svelte'),
-  },
-  what_if: { needs: 'trace', load: () => import('../panels/causes/what_if/WhatIf.svelte') },
-  ranks: {
-    needs: 'itself',
-    lacks: () =>
-      (data.selection.run?.ranks ?? 0) < 2
-        ? 'Fewer than two ranks have a trace: click to see how to get them'
-        : null,
-    load: () => import('../panels/ranks/Ranks.svelte'),
-  },
-  timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
-  operators: { needs: 'trace', load: () => import('../panels/runtime/operators/Operators.svelte') },
-  python: { needs: 'trace', load: () => import('../panels/runtime/python/Python.svelte') },
-  memory: { needs: 'trace', load: () => import('../panels/runtime/memory/Memory.svelte') },
-  modules: { needs: 'trace', load: sheet },
-  exports: { needs: 'compile', hidden: () => !data.compile.value?.exports.length, load: sheet },
-  triton: { needs: 'compile', hidden: () => !data.compile.value?.triton_kernels.length, load: sheet },
-  pays: { needs: 'trace', load: sheet },
-  cuda_graphs: { needs: 'trace', load: sheet },
-  dynamic_shapes: { needs: 'trace', load: sheet },
-  compare: { needs: 'itself', load: () => import('../panels/compare/compare/Compare.svelte') },
 };

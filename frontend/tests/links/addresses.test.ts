@@ -16,7 +16,7 @@ describe('addresses of code', () => {
       { artifact: 0, line: 3, other: { key: { compile_id: '0/1' }, artifact: 7 } },
     );
     expect(address).toMatchObject({
-      panel: 'code',
+      panel: 'generated_code',
       code: '0/0',
       artifact: '0',
       line: '3',
@@ -32,14 +32,14 @@ const SHIFT = Object.assign(new Event('click'), { shiftKey: true });
 describe('what the host does', () => {
   it('leads to the list that it is in, searched for by its name', () => {
     expect(toHostCause('python', 'train.py(89): log', PLAIN)).toMatchObject({
-      panel: 'python',
+      panel: 'your_code',
       'search.functions': 'train.py(89): log',
     });
     expect(toHostCause('operator', 'aten::mm', PLAIN)).toMatchObject({
       panel: 'operators',
       'search.operators': 'aten::mm',
     });
-    expect(toHostCause('guards', '', PLAIN)).toMatchObject({ panel: 'compiled_regions' });
+    expect(toHostCause('guards', '', PLAIN)).toMatchObject({ panel: 'compilations' });
     expect(toHostCause('waiting', '', PLAIN)).toMatchObject({ row: 'idle:waiting_for_gpu', then: null });
   });
 

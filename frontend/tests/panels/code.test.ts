@@ -1,7 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import type { Artifact } from '../../src/api/types';
 import { artifactGroups, previousPass } from '../../src/names/artifacts';
-import { counterpart, fileName, mainArtifact, readable } from '../../src/panels/compile/code/code_artifacts';
+import {
+  counterpart,
+  fileName,
+  mainArtifact,
+  readable,
+} from '../../src/panels/generated_code/code_artifacts';
 
 const artifact = (id: number, name: string, over: Partial<Artifact> = {}): Artifact => ({
   id,

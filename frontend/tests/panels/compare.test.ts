@@ -1,9 +1,9 @@
 import { describe, expect, it, test } from 'vitest';
 import { cellOf } from '../../src/table/table';
 import type { BaselineRef, ComparedTables, RunRef, Runs } from '../../src/api/types';
-import { columns, factsOf, tables } from '../../src/panels/compare/compare/compared_rows';
-import { choices, resolve, sideKey, usual } from '../../src/panels/compare/compare/sides';
-import { waterfall } from '../../src/panels/compare/compare/waterfall';
+import { columns, factsOf, tables } from '../../src/panels/compare/compared_rows';
+import { choices, resolve, sideKey, usual } from '../../src/panels/compare/sides';
+import { waterfall } from '../../src/panels/compare/waterfall';
 
 const span = (id: string, modified_s: number) => ({ span: id, trace_file: id, size_bytes: 1, modified_s });
 const worker = (name: string, rank: number | null, times: number[], has_compile = true) => ({

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Artifact, Compilation, CompilationDetails, Frame, TrieNode } from '../../src/api/types';
-import { artifactsOf } from '../../src/panels/compile/compilations/details';
-import { trieRows } from '../../src/panels/compile/compilations/trie';
+import { artifactsOf } from '../../src/panels/compilations/details';
+import { trieRows } from '../../src/panels/compilations/trie';
 import { toggled } from '../../src/widgets/search';
 
 const frame = (line: number, file = '/home/user/train.py'): Frame => ({

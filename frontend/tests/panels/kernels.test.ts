@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { haystack } from '../../src/table/table';
 import type { DevicePeak, Kernel } from '../../src/api/types';
-import { groupRows, KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/runtime/kernels/kernel_rows';
-import { arithmeticChart, memoryChart } from '../../src/panels/runtime/kernels/roofline';
+import { groupRows, KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/kernels/kernel_rows';
+import { arithmeticChart, memoryChart } from '../../src/panels/kernels/roofline';
 
 const peak = {
   bandwidth_gb_s: 4000,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Operator } from '../../src/api/types';
-import { operatorColumns } from '../../src/panels/runtime/operators/operator_rows';
+import { operatorColumns } from '../../src/panels/operators/operator_rows';
 import { haystack, parseSort, sortRows } from '../../src/table/table';
 import { searchIndices } from '../../src/widgets/search';
 

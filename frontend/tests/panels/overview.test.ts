@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
-import { toStepPart, withoutSmall } from '../../src/panels/runtime/overview/part_links';
-import { runColumns } from '../../src/panels/compare/runs/run_columns';
+import { toStepPart, withoutSmall } from '../../src/panels/overview/part_links';
+import { runColumns } from '../../src/panels/all_runs/run_columns';
 import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';
 
@@ -47,14 +47,14 @@ describe('the parts of a step', () => {
       then: null,
     });
     expect(toStepPart('idle python', null, PLAIN)).toMatchObject({
-      panel: 'gpu_utilization',
+      panel: 'step',
       row: 'idle:python',
     });
     expect(toStepPart('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
     expect(toStepPart('idle compiling', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
     expect(toStepPart('idle compiling', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
-    expect(toStepPart('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
-    expect(toStepPart('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
+    expect(toStepPart('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compilations' });
+    expect(toStepPart('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step' });
   });
 
   it('lead on to the timeline with Shift', () => {

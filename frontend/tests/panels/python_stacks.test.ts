@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { PythonFunction, PythonTime } from '../../src/api/types';
-import { stackLanes } from '../../src/panels/runtime/python/stacks';
+import { stackLanes } from '../../src/panels/your_code/stacks';
 
 const f = (name: string, owner: PythonFunction['owner']): PythonFunction => ({
   key: name,

@@ -47,7 +47,7 @@ test('details are read by themselves', () => {
 });
 
 test('what a row names is a link', () => {
-  expect(of('file').link!(row)).toMatchObject({ panel: 'source', 'search.source': 'model.py:7' });
+  expect(of('file').link!(row)).toMatchObject({ panel: 'your_code', 'search.your_code': 'model.py:7' });
   expect(of('compile_id').link!(row)).toMatchObject({ row: 'compilation:0/1,1,forward' });
   expect(of('name').link!(row)).toBeNull();
   expect(placesOf(row).map(([text]) => text)).toEqual([

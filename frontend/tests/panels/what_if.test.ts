@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { HostPart } from '../../src/api/types';
-import { hostParts, idsOf } from '../../src/panels/causes/what_if/what_if_parts';
+import { hostParts, idsOf } from '../../src/panels/findings/what_if_parts';
 import { toWhatIf } from '../../src/links/addresses';
 import { toggled } from '../../src/widgets/search';
 

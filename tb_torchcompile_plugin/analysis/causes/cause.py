@@ -48,6 +48,7 @@ class Cause:
 
     id: ClassVar[str]  # of its findings; never changes: people switch findings off by it
     panel: ClassVar[Panel]
+    section: ClassVar[str] = ""  # of the panel, where a finding names no row
     role: ClassVar[Role] = "specific"
     superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same matter with its price or root
     needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
@@ -91,6 +92,7 @@ class Cause:
             evidence={name: number for name, number in evidence.items() if number is not None},
             saves_us=None,
             panel=self.panel,
+            section=self.section,
             role=self.role,
             row=None,
             next_step=next_step,

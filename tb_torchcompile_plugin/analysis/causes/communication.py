@@ -35,7 +35,8 @@ class Communication(PricedCause):
     """Nothing overlaps communication for a share of the profiled time, or the host waits for it."""
 
     id = "communication"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "collectives"
     limits = ("communication_percent",)
     words = Words(
         "Communication is not overlapped ({name})",
@@ -71,7 +72,8 @@ class SmallCollectives(PricedCause):
     """
 
     id = "small_collectives"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "collectives"
     words = Words(
         "{times} small collectives a step ({name}) move parameters and gradients",
         "Put them together: fully_shard around blocks of the model in place of single layers, DDP’s buckets, or one "
@@ -108,7 +110,8 @@ class DataParallel(Cause):
     """One process drives several GPUs through `DataParallel` (warning)."""
 
     id = "data_parallel"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "collectives"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         devices = len(np.unique(context.profile.of(gpu_work).device))
@@ -125,7 +128,8 @@ class SlowBackend(Cause):
     """Ranks with GPUs communicate through a backend of the host, such as Gloo (warning)."""
 
     id = "slow_backend"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "collectives"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         if not len(context.profile.of(gpu_work).index):

@@ -142,7 +142,8 @@ class CompileDoesNotPay(Cause):
     """
 
     id = "compile_does_not_pay"
-    panel = "pays"
+    panel = "compare"
+    section = "payback"
     needs_all = True
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -176,7 +177,8 @@ class DynamicShapes(Cause):
     """
 
     id = "dynamic_shapes"
-    panel = "dynamic_shapes"
+    panel = "recompiles"
+    section = "shapes"
     limits = ("sizes_s",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:

@@ -159,7 +159,8 @@ class NothingCompiled(Cause):
     """
 
     id = "nothing_compiled"
-    panel = "compiled_regions"
+    panel = "graph_breaks"
+    section = "eager"
     needs_all = True
     limits = ("gain_percent",)
 
@@ -361,7 +362,8 @@ class EagerRemainder(PricedCause):
 
     id = "eager_remainder"
     kind = "eager"
-    panel = "compiled_regions"
+    panel = "graph_breaks"
+    section = "eager"
     varies = True
     words = Words(
         "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",

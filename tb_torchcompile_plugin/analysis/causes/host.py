@@ -138,7 +138,8 @@ class Garbage(HostTimeCause):
 
     id = "garbage_collection"
     kind = "garbage"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     words = Words(
         "Garbage is collected{place}",
         "Collect seldom: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
@@ -149,7 +150,8 @@ class DataLoading(HostTimeCause):
     """The loop waits for the next batch."""
 
     id = "data_loading"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     words = Words(
         "The loop waits for the next batch{place}",
         "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
@@ -241,7 +243,8 @@ class Nothing(HostTimeByNameCause):
     """More than 50 µs at a time in which the host does nothing that was recorded."""
 
     id = "nothing"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     role = "symptom"
     words = Words(
         "Host time between operators is unaccounted for",
@@ -253,7 +256,8 @@ class Guards(HostTimeCause):
     """Cache lookups, which check the guards."""
 
     id = "guards"
-    panel = "compiled_regions"
+    panel = "compilations"
+    section = "regions"
     words = Words(
         "Guards are checked {often} {each}{place}",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
@@ -308,7 +312,8 @@ class ModuleLoad(HostTimeCause):
     """Calls that load code onto the GPU."""
 
     id = "module_load"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     words = Words(
         "{name} loads code onto the GPU{place}",
         "It happens once for each kernel: warm up with every shape before the profiled steps",
@@ -322,7 +327,8 @@ class Synchronise(PricedCause):
     """
 
     id = "synchronise"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     superseded_by = ("operator", "python", "library", "garbage_collection", "data_loading", "copies")
     words = Words(
         "The host waits for the GPU {often} {each}, in {name}{place}",
@@ -362,7 +368,8 @@ class Copies(PricedCause):
     """Copies of more than 64 KiB between a GPU and memory that is not pinned block the host, each way."""
 
     id = "copies"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "idle"
     words = Words(
         "Copies to the GPU, from memory that is not pinned, block the host{place}",
         "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "

@@ -70,7 +70,8 @@ class LaunchBound(PricedCause):
 
     id = "launch_bound"
     kind = "cuda_graphs"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "idle"
     role = "generic"
     words = Words(
         "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
@@ -119,7 +120,8 @@ class GraphCapture(HostTimeCause):
     """
 
     id = "graph_capture"
-    panel = "cuda_graphs"
+    panel = "compilations"
+    section = "cuda_graphs"
     words = Words(
         "CUDA graphs are not replayed {often} {each}{place}: they are recorded again, or wait to be",
         "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
@@ -209,7 +211,8 @@ class CudaGraphsUsed(Cause):
     """CUDA graphs are replayed, and some launches are made outside of them (info)."""
 
     id = "cuda_graphs_used"
-    panel = "cuda_graphs"
+    panel = "compilations"
+    section = "cuda_graphs"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile, calls = context.profile, context.profile.of(launch_calls)
@@ -237,7 +240,8 @@ class CudaGraphsOldDriver(Cause):
     """CUDA graphs were replayed, and the trace header shows a CUDA or a driver version before these (critical)."""
 
     id = "cudagraphs_old_driver"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "idle"
     needs_records = False
     limits = ("cuda_least", "driver_least")
 

@@ -19,7 +19,8 @@ class UnnamedCpuKernels(Cause):
     """Compiled code on the CPU takes a share of a step, and its kernels are not named (info)."""
 
     id = "unnamed_cpu_kernels"
-    panel = "cpu"
+    panel = "step"
+    section = "host"
     limits = ("unexplained_percent",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -81,7 +82,7 @@ class NoTrace(Cause):
     """
 
     id = "no_trace"
-    panel = "runs"
+    panel = "all_runs"
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         recorded, code = data.summary.steps, None

@@ -41,6 +41,7 @@ class FixRow(WhatIf, frozen=True):
     next_step: str
     code: str | None  # the part of the next step that can be pasted
     panel: Panel
+    section: str
     note: str  # about it together with the other picked ones, or ""
 
 
@@ -120,6 +121,7 @@ def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
         next_step=next_step,
         code=code,
         panel=PRICED[row.kind].panel,
+        section=PRICED[row.kind].section,
         note="With the other chosen fixes it gains nothing more." if is_needless else "",
     )
 

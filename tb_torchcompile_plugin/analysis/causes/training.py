@@ -85,7 +85,8 @@ class RepeatedBackward(PricedCause):
     """Autograd goes back through one compiled graph several times for each time that it ran forward."""
 
     id = "repeated_backward"
-    panel = "compiled_regions"
+    panel = "compilations"
+    section = "regions"
     words = Words(
         "Autograd goes back through the same compiled graph {often} more than it ran forward",
         "Add the losses up and call backward once: `sum(losses).backward()`, without retain_graph",
@@ -207,7 +208,8 @@ class Batch(PricedCause):
     """
 
     id = "batch"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     role = "generic"
     words = Words(
         "A step goes forward and backward {often} for one step of the optimizer{place}",
@@ -251,7 +253,8 @@ class ReducedOnce(PricedCause):
     """Gradients are reduced over the ranks (DDP, FSDP2) in each micro-batch, not in the last one alone."""
 
     id = "reduced_once"
-    panel = "gpu_utilization"
+    panel = "step"
+    section = "idle"
     role = "blocking"
     blocking_percent = 10.0
     words = Words(

@@ -30,7 +30,8 @@ class LargeSite(Cause):
     """
 
     id = "large_site"
-    panel = "step_breakdown"
+    panel = "step"
+    section = "ledger"
     needs_all = True
     limits = ("site_percent",)
 

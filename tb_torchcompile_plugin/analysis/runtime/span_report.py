@@ -30,7 +30,6 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
     recompiles_headline,
 )
 from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
-from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime import compiled_regions as regions
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
@@ -110,7 +109,7 @@ class Compile(msgspec.Struct, frozen=True):
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
     records: Records
-    headlines: dict[Panel, str]  # the first sentence of each panel
+    headlines: dict[str, str]  # the first sentence of each panel
     warnings: list[Notice]
 
 
@@ -146,7 +145,7 @@ class Span(msgspec.Struct, frozen=True):
     recompile_moments: list[Recompile] | None  # null without a compile log
     compile_overlap: ct.CompileOverlap | None
     frame_versions: list[RecompiledFrame]
-    headlines: dict[Panel, str]  # the first sentence of each panel
+    headlines: dict[str, str]  # the first sentence of each panel
     hints: Hints
 
 
@@ -179,7 +178,7 @@ def span_report(profile: Profile) -> Span:
         frame_versions=profile.of(moments.frame_versions),
         headlines={
             "compile_time": profile.of(ct.overlap_headline),
-            "compiled_regions": profile.of(regions.headline),
+            "regions": profile.of(regions.headline),
             "recompiles": profile.of(moments.headline),
         },
         hints=Hints(profile.of(unnamed_cpu_kernels), unnamed_triton_kernels(profile)),

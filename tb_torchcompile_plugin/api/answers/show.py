@@ -28,15 +28,15 @@ _ELSEWHERE: dict[str, tuple[Panel, str]] = {
     "graph_break_sites": ("graph_breaks", "graph_breaks"),
     "reported_sites": ("graph_breaks", "graph_breaks"),
     "compilations": ("compilations", "compilation"),
-    "steps": ("step_breakdown", "steps"),
+    "steps": ("step", "steps"),
 }
 _OTHERS: dict[str, Panel] = {
-    "gpu": "gpu_utilization",
-    "collectives": "gpu_utilization",
+    "gpu": "step",
+    "collectives": "step",
     "graph_break_costs": "graph_breaks",
     "break_chain": "graph_breaks",
-    "frame_times": "compiled_regions",
-    "eager": "compiled_regions",
+    "frame_times": "compilations",
+    "eager": "graph_breaks",
     "recompile_moments": "recompiles",
     "frame_versions": "recompiles",
     "recompiled_frames": "recompiles",
@@ -45,16 +45,23 @@ _OTHERS: dict[str, Panel] = {
     "problems": "compilations",
     "autotune": "compile_time",
     "startup": "compile_time",
-    "export_issues": "exports",
-    "triton_kernels": "triton",
-    "triton_candidates": "triton",
+    "exports": "compilations",
+    "export_issues": "compilations",
+    "triton_kernels": "kernels",
+    "triton_candidates": "kernels",
     "compile_functions": "compile_time",
-    "all_runs": "runs",
+    "gpu_utilization": "step",
+    "ledger": "step",
+    "cuda_graphs": "compilations",
+    "compiled_regions": "compilations",
+    "dynamic_shapes": "recompiles",
+    "what_if": "findings",
+    "payback": "compare",
 }
 # How the tab names the rows of its tables, where that is known.
 _KEYS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(
-        ("kernels", "source", "graph_break_sites", "reported_sites", "compilations"), attrgetter("key")
+        ("kernels", "your_code", "graph_break_sites", "reported_sites", "compilations"), attrgetter("key")
     ),
     "steps": attrgetter("name"),
     "compiled_regions": attrgetter("compile_id"),

@@ -176,7 +176,7 @@ def _print_parts(console: Console, answer: FirstAnswer) -> None:
     span = answer.span
     if span and span.coverage.level == "insufficient":
         return  # why the host or a GPU waits is unknown
-    if span and (rows := span.step_breakdown.mean_parts):
+    if span and (rows := span.step.mean_parts):
         title = _title_of_parts(answer, span, rows[0].kind)
         if any(warning.tells_of_a_cut for warning in span.warnings):
             title += ". The trace is cut off: what is missing of it counts as idle"
@@ -218,7 +218,7 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
 
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
-    report = span.step_breakdown
+    report = span.step
     count = report.step_time.steps
     steps = f"a step goes, mean of {plural(count, 'step')}" if count else "the span goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []

@@ -49,10 +49,10 @@ def test_a_column_opens_what_it_means_beside_its_own_button(tab: Tab) -> None:
 
 
 def test_a_meaning_leads_to_the_definitions_of_its_panel(tab: Tab) -> None:
-    tab.open(run="breaks", panel="step_breakdown")
+    tab.open(run="breaks", panel="step")
     tab.script("arguments[0].click()", tab.one("figure .mark"))
     address = str(tab.one(f"{MEANING} a").get_attribute("href"))
-    assert address.endswith("/definitions#step_breakdown")
+    assert address.endswith("/definitions#step")
     tab.driver.switch_to.default_content()
     tab.driver.get(address)
     assert tab.driver.find_element(By.CSS_SELECTOR, ":target").text == "Step breakdown"

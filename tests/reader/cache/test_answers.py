@@ -123,7 +123,7 @@ def _pays(logdir: Path, run: str) -> bytes:
     session = Session([("", str(logdir))], ahead=False)
     (worker,) = next(one for one in session.runs().runs if one.run == run).workers
     made = _answer(
-        session, ROUTES["pays"], {"run": run, "worker": worker.worker, "span": worker.spans[0].span}
+        session, ROUTES["payback"], {"run": run, "worker": worker.worker, "span": worker.spans[0].span}
     )
     session.close()
     return made

@@ -1,2 +1,4 @@
 /** What other panels may show of a sheet. */
 export { default as Sheet } from './Sheet.svelte';
+export { default as SheetTable } from './SheetTable.svelte';
+export { default as SheetDetails } from './SheetDetails.svelte';

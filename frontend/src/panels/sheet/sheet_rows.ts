@@ -40,6 +40,10 @@ export function textOf(row: SheetRow, column: SheetColumn): string | null {
   return column.kind === 'word' ? wordOf(value, column.key) : value;
 }
 
+/** What a row is called: its first column. */
+export const sheetHeading = ({ columns }: SheetTable, row: SheetRow): string =>
+  textOf(row, columns[0]!) ?? '–';
+
 /** What the first column looks like in a tree, a file and a word. */
 function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   const { key, kind } = column;
@@ -85,9 +89,9 @@ const LINKS: Record<
   file: [
     () => 'Among the lines of your program',
     (row, file) => ({
-      ...toPanel('source'),
+      ...toPanel('your_code'),
       file: null,
-      'search.source': location(file.split('/').at(-1)!, optional(row.line) as number | null),
+      'search.your_code': location(file.split('/').at(-1)!, optional(row.line) as number | null),
     }),
   ],
   compile_id: [(id) => `Compilation ${id}`, (row, id) => compilation(id, row.epoch)],
