@@ -156,7 +156,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
     }
     lines |= {
         row["text"]
-        for body in breaks.of("source").values()
+        for body in breaks.of("your_code").values()
         for row in json.loads(body.data)["rows"]
         if row["text"]
     }
