@@ -62,7 +62,7 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     tab.open(run="resnet18_eager", panel="ranks")
     tab.wait_text("[role=note]", "has a trace")
     tab.wait_text("main", "worker_name=f")
-    assert tab.texts("header a") == ["All 4 runs", "Save"]
+    assert tab.texts("header a") == ["All 4 runs"]
 
 
 def test_a_collective_leads_to_its_time_on_the_timeline_of_each_rank(tab: Tab) -> None:
