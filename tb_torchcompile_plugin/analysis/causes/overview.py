@@ -57,7 +57,7 @@ def overview(about: Profile | CompileData) -> Overview:
         for row in about.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
-    basis = Count(about.of(_basis), "step", help="The steps that the sentence above is about")
+    basis = Count(_capitalized(about.of(_basis)), "step", "steps", "The steps of the sentence above")
     return Overview(
         headline=headline_with_compile(about, step),
         step=step,
@@ -96,12 +96,16 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
 def headline_with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, what it is the mean of, and what was compiled."""
     basis = profile.of(_basis)
-    step = f"{step} {basis[0].upper()}{basis[1:]}." if basis else step
+    step = f"{step} {_capitalized(basis)}." if basis else step
     overlap = profile.of(ct.compile_overlap)
     if overlap is None:
         return f"{step} {compiled_sentence(profile.data, '')}"
     spent = f"{duration(overlap.inside_us)} of it" if overlap.inside_us else "none of it"
     return f"{step} {compiled_sentence(profile.data, f', {spent} inside {overlap.window}')}"
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _bound(profile: Profile) -> str:
