@@ -117,13 +117,17 @@ def tables_of(answer: type) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)
     assert isinstance(kind, inspect.StructType)
-    tables = []
-    for field in kind.fields:
+    return list(_tables(kind, ""))
+
+
+def _tables(struct: inspect.StructType, path: str) -> Iterator[SheetTable]:
+    """Yield the tables of a struct; of a row those that its type marks, as "late.causes"."""
+    for field in struct.fields:
         plain, head = _unwrapped(field.type)
         row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
-        if isinstance(row, inspect.StructType):
-            tables.append(_table(field.name, head.get("title") or _title(field.name), row))
-    return tables
+        if isinstance(row, inspect.StructType) and (not path or head.get("table")):
+            yield _table(path + field.name, head.get("title") or _title(field.name), row)
+            yield from _tables(row, f"{path}{field.name}.")
 
 
 def _table(name: str, title: str, row: inspect.StructType) -> SheetTable:

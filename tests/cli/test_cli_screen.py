@@ -149,7 +149,7 @@ def test_of_several_runs_the_newest_is_shown_and_the_others_are_listed(
     assert run(tmp_path)[1].startswith("Step ")
     shutil.copytree(recording("resnet18"), tmp_path / "older")  # its first finding saves more
     out = run(tmp_path)[1]
-    assert out.startswith("Run newer: Step 6.02 ms") and "older: " not in out
+    assert out.startswith("Run newer: Host-bound: 6.02 ms per step") and "older: " not in out
     head, row = out.partition("\nOther runs, newest first\n")[2].splitlines()[:2]
     assert head.split()[:2] == ["Run", "Step"] and row.split()[:3] == ["older", "13.0", "ms"]
 

@@ -1,5 +1,5 @@
 /** Measures of a rank's steps, and the order of ranks. */
-import type { JobMap, JobStep, Measure } from '../../api/types';
+import type { JobMap, JobStep, Measure, RankRow } from '../../api/types';
 import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/format';
@@ -60,6 +60,21 @@ function outliersFirst(indices: number[], rows: (number | null)[][]): number[] {
   }
   return [...indices].sort((a, b) => far[b]! - far[a]! || a - b);
 }
+
+type Communication = Pick<RankRow, 'wait_us' | 'unknown_us' | 'transfer_us'>;
+
+/** How long a rank waits and transfers in collectives. */
+export const communicationParts = ({ wait_us, unknown_us, transfer_us }: Communication) => [
+  barPart('wait', 'wait', wait_us, JOB_PARTS.exposed_wait_us[1], 'Another rank has not arrived'),
+  barPart(
+    'unknown',
+    'wait or transfer',
+    unknown_us,
+    JOB_PARTS.exposed_unknown_us[1],
+    'Unknown which of both',
+  ),
+  barPart('transfer', 'transfer', transfer_us, JOB_PARTS.exposed_transfer_us[1], 'All ranks have arrived'),
+];
 
 /** The parts of a step as those of a bar. */
 export function stepParts(step: JobStep) {
