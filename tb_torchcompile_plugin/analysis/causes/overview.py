@@ -25,11 +25,13 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _MAX_CONSIDERED = 3
-# Where the clock of a step does not show what bounds it.
 _BOUND: dict[Bound, str] = {
+    "compute": "GPU-bound",
+    "copy": "GPU-bound",
     "communication": "Communication-bound",
     "input": "Input-bound",
     "compile": "Compile-bound",
+    "launch": "Host-bound",
 }
 
 
@@ -110,15 +112,12 @@ def _capitalized(text: str) -> str:
 
 def _bound(profile: Profile) -> str:
     """Return what bounds a step; "" where no GPU worked, or where that may be what is missing."""
-    use, step = profile.of(utilization), profile.of(step_time)
+    use, device = profile.of(utilization), profile.of(step_time).device
     is_partial = profile.trace.is_cut_off or profile.of(recording_coverage).level == "insufficient"
     if use is None or is_partial or not len(profile.of(gpu_work).index):
         return ""
-    if specific := _BOUND.get(use.verdict.bound):
-        return specific
-    if step.device is None or use.verdict.bound == "launch":
-        return "Host-bound"
-    return f"Bound by GPU {step.device}" if step.device else "GPU-bound"
+    bound = _BOUND[use.verdict.bound]
+    return f"Bound by GPU {device}" if device and bound == "GPU-bound" else bound
 
 
 def _time(profile: Profile) -> str:

@@ -188,6 +188,4 @@ def _headline(profile: Profile, offer: PossibleFixes, selected: int, combined: P
     more = (
         "Select fixes to see the predicted time." if offer.rows else "No fix was found that would shorten it."
     )
-    return (
-        f"{unit[0].upper()}{unit[1:]} takes {duration(step.step_us)} on the clock of {clock}{basis}. {more}"
-    )
+    return f"{unit[0].upper()}{unit[1:]} takes {duration(step.step_us)} on {clock}’s clock{basis}. {more}"

@@ -79,8 +79,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
 
     group: str
     ranks: list[int]
-    op: Annotated[Operation, column_head("Operation")]
-    dtype: Annotated[str, column_head("Type")]
+    op: Annotated[Operation, column_head("Operation", grow=True)]
+    dtype: Annotated[str, column_head("Type", hidden=True)]
     message_bytes: Annotated[int | None, column_head("Size")]
     group_size: Annotated[int, column_head("Ranks")]
     instances: Annotated[int, column_head(total=True)]
@@ -89,8 +89,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     unknown_us: Annotated[float, column_head("Wait or transfer", hidden=True)]  # either of both
     wait_percent: Annotated[float, column_head("Wait share", bar=True)]  # of the collective's own time
     # Bytes over the mean of the shortest transfers of the instances that have all their ranks.
-    algbw_gb_s: Annotated[float | None, column_head("Algorithm, GB/s")]
-    busbw_gb_s: Annotated[float | None, column_head("Bus, GB/s")]
+    algbw_gb_s: Annotated[float | None, column_head("Alg. GB/s")]
+    busbw_gb_s: Annotated[float | None, column_head("Bus GB/s")]
     end_skew_us_p95: Annotated[
         float, column_head("End skew, µs")
     ]  # how far apart the ranks end, on the common clock

@@ -81,7 +81,11 @@ def test_the_verdict_is_what_the_first_finding_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("severity", "predicted", "said"),
-    [("info", None, "GPU busy 20.0 %"), ("info", PREDICTED, "Shapes vary"), ("critical", None, "Shapes vary")],
+    [
+        ("info", None, "GPU busy 20.0 %"),
+        ("info", PREDICTED, "Shapes vary"),
+        ("critical", None, "Shapes vary"),
+    ],
 )
 def test_a_hint_without_a_prediction_is_no_verdict(
     tmp_path: Path, severity: str, predicted: Predicted | None, said: str

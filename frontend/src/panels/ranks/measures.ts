@@ -5,18 +5,12 @@ import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/format';
 
 /** In the order in which they are offered. */
-export const MEASURES: Record<Measure, string> = {
+export const MEASURES = {
   late_us: 'late',
   span_us: 'span',
-  exposed_wait_us: JOB_PARTS.exposed_wait_us[0],
-  exposed_transfer_us: JOB_PARTS.exposed_transfer_us[0],
-  exposed_unknown_us: JOB_PARTS.exposed_unknown_us[0],
-  compute_us: JOB_PARTS.compute_us[0],
-  overlapped_us: JOB_PARTS.overlapped_us[0],
-  exposed_memory_us: JOB_PARTS.exposed_memory_us[0],
-  idle_us: JOB_PARTS.idle_us[0],
+  ...Object.fromEntries(Object.entries(JOB_PARTS).map(([part, [label]]) => [part, label])),
   compile_us: 'compile',
-};
+} as Record<Measure, string>;
 
 /** What the address names, or what the job is looked at by. */
 export const measureOf = (text: string, usual: Measure): Measure =>
