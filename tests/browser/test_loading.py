@@ -67,6 +67,26 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     assert "code.js" in tab.script(LOADED)
 
 
+SHIFTS = """
+    window.shifts = [];
+    new PerformanceObserver((list) => {
+        for (const { value, sources } of list.getEntries())
+            window.shifts.push([value, ...sources.map(({ node }) => node?.outerHTML?.slice(0, 99) ?? '')]);
+    }).observe({ type: 'layout-shift', buffered: true });
+"""
+
+
+@pytest.mark.parametrize("run", ["resnet18", "breaks"])
+def test_nothing_moves_on_the_overview_after_it_is_painted(tab: Tab, run: str) -> None:
+    observing = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SHIFTS})
+    tab.load(run=run)
+    tab.wait_text("main", "Environment")
+    tab.settle()
+    tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
+    shifts = tab.script("return window.shifts")
+    assert sum(shift[0] for shift in shifts) < 0.01, shifts
+
+
 def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab) -> None:
     missing = "The code of this panel could not be loaded."
     with without(tab, "*/run.js"):
