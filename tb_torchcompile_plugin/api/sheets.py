@@ -43,7 +43,7 @@ SAYS = "sentences"
 UNSEEN = frozenset(
     ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
 )
-_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)$")
+_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
 _KINDS: Mapping[type[inspect.Type], str] = {

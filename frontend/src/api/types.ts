@@ -135,6 +135,17 @@ export interface CacheResult {
 
 export type Caches = 'cold' | 'recorded' | 'warm';
 
+export interface Caller {
+  function: string;
+  depth: number;
+  source: string | null;
+  file: string;
+  line: number;
+  compile_ids: string[];
+  total_s: number | null;
+  stack: Frame[];
+}
+
 export interface Candidate {
   compile_id: string;
   epoch: number;
@@ -328,9 +339,38 @@ export interface CompilationDifference {
   outcome: Outcome;
 }
 
-export interface Compilations {
-  trie: TrieNode[];
+export interface CompilationRow {
+  key: string;
+  compile_id: string;
+  epoch: number;
+  status: Status | null;
+  direction: string;
+  function: string;
+  file: string;
+  line: number | null;
+  duration_s: number | null;
+  calls: number | null;
+  guard_us_per_call: number | null;
+  host_us_per_call: number | null;
+  gpu_us_per_call: number | null;
+  overhead_us_per_call: number | null;
+  graph_us_per_call: number | null;
+  graph_ops: number | null;
+  breaks: number | null;
+  guards: number | null;
+  attempts: number | null;
+  graph_nodes: number | null;
+  graph_inputs: number | null;
+  cache: string[];
+  slices: string;
+}
+
+export interface CompilationTable {
+  sentences: string[];
+  compilations: CompilationRow[];
+  callers: Caller[];
   others: OtherArtifacts[];
+  uses_cuda_graphs: boolean;
 }
 
 export interface Compile {
@@ -413,11 +453,6 @@ export interface CompiledRegion {
   guard_us: number;
   overhead_us: number | null;
   graph_us: number | null;
-  guard_us_per_call: number;
-  overhead_us_per_call: number | null;
-  graph_us_per_call: number | null;
-  guard_us_per_step: number | null;
-  overhead_percent: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -946,6 +981,7 @@ export interface Guard {
 }
 
 export interface GuardChecks {
+  sentence: string;
   guards: Guard[];
   warnings: Notice[];
 }
@@ -1750,9 +1786,11 @@ export interface RankDifference {
   compile_id: string;
   function: string;
   groups: RankGroup[];
+  by_rank: string;
 }
 
 export interface RankDifferences {
+  sentences: string[];
   ranks: number[];
   differences: RankDifference[];
 }
@@ -1787,21 +1825,32 @@ export interface RankRow {
 export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
 
 export interface Recompile {
+  key: string;
   compile_id: string;
   epoch: number;
+  function: string;
+  guard: string;
+  change: string;
+  file: string;
+  line: number | null;
+  duration_s: number | null;
+  advice: string;
   reasons: string[];
   guards: FailedGuard[];
   dynamic: DynamicChange[];
-  function: string;
-  file: string;
-  line: number | null;
+  made_dynamic: string[];
   start_s: number | null;
-  duration_s: number | null;
   recovered: boolean;
   start_us: number | null;
   step: string | null;
   when: string | null;
   calls: number | null;
+}
+
+export interface RecompileReport {
+  sentences: string[];
+  recompiles: Recompile[];
+  versions: RecompiledVersion[];
 }
 
 export interface RecompiledFrame {
@@ -1813,6 +1862,16 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
+}
+
+export interface RecompiledVersion {
+  compile_id: string;
+  epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  calls: number | null;
+  duration_s: number | null;
 }
 
 export interface Recorded {
@@ -2055,7 +2114,15 @@ export interface StartUp {
 }
 
 export type Status =
-  'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+  | 'compiled'
+  | 'compiled_elsewhere'
+  | 'exported'
+  | 'failed'
+  | 'graph_break'
+  | 'no_graph'
+  | 'recompile_limit'
+  | 'recovered'
+  | 'unfinished';
 
 export interface Step {
   name: string;
@@ -2164,6 +2231,7 @@ export interface SymbolicShape {
   fixed: string | null;
   reason: string | null;
   fixed_stack: Frame[];
+  description: string;
 }
 
 export interface SymbolicShapes {
@@ -2263,14 +2331,6 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
-export interface TrieNode {
-  frame: Frame;
-  users: boolean;
-  children: TrieNode[];
-  compilations: Compilation[];
-  total_s: number | null;
-}
-
 export interface Triton {
   sentences: string[];
   triton_kernels: CompiledKernel[];
@@ -2340,7 +2400,6 @@ export interface AboutLogdir {
 export interface AboutWorker {
   compile: Compile;
   compile_time: StartUp;
-  compilations: Compilations;
   baseline: BaselineRef;
   exports: Exports;
   triton: Triton;
@@ -2389,6 +2448,8 @@ export interface AboutSpan {
   ledger: Ledger;
   what_if: Scenario;
   payback: Payback;
+  compilations: CompilationTable;
+  recompiles: RecompileReport;
   findings: Findings;
 }
 

@@ -4,12 +4,15 @@ torch's recompile reasons are prose, not a contract: a line that is not understo
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, ShapeEvent
@@ -24,22 +27,22 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
-    "or compile with dynamic=True. For a data set whose last batch is shorter, drop_last=True avoids it.",
-    "tensor_property": "Bring {source} to one dtype, device, layout and requires_grad before the call.",
-    "shape": "The graph was compiled for one range of this size. Use mark_dynamic with min and max, or mark_unbacked "
-    "if no specialization is wanted, before the first call.",
-    "float": "Each new value of this float may compile again. Hoist it: pass it as a tensor, or keep it outside of "
-    "the compiled function.",
+    "or compile with dynamic=True. If only the last batch of a data set is shorter, drop_last=True avoids it.",
+    "tensor_property": "Convert {source} to one dtype, device, layout and requires_grad before the call.",
+    "shape": "The graph was compiled for one range of this size. Before the first call, use mark_dynamic with min and "
+    "max, or mark_unbacked to avoid specialization.",
+    "float": "Each new value of this float may cause a recompile. Pass it as a tensor, or keep it outside of the "
+    "compiled function.",
     "int": "If this number varies, pass it as a tensor, or use torch._dynamo.mark_unbacked on the tensor whose size it "
     "is; for an attribute of a module, set torch._dynamo.config.allow_unspec_int_on_nn_module = True.",
     "value": "A constant of the program changed. Compile one function for each value, or pass it as a tensor.",
-    "type": "{source} came with another type. Convert it to one type before the call.",
-    "identity": "{source} is another object than the one that was compiled for. Create it once and keep it, or pass it "
-    "as an argument.",
+    "type": "The type of {source} changed. Convert it to one type before the call.",
+    "identity": "{source} is not the object that was compiled for. Create it once and keep it, or pass it as an "
+    "argument.",
     "length": "The number of elements of {source} changed. Keep it constant, or stack the elements into one tensor.",
     "global_state": "A global setting differs between calls: {source}. Call under one setting (for evaluation, compile "
     "a second function), or use torch.compiler.set_stance.",
-    "other": "See the guard's text; TORCH_LOGS=guards,recompiles prints all guards of each entry.",
+    "other": "See the text of the guard; TORCH_LOGS=guards,recompiles prints all guards of each cached version.",
 }
 
 
@@ -55,6 +58,7 @@ class SymbolicShape(msgspec.Struct, frozen=True):
     fixed: str | None  # the value that it was fixed to after all
     reason: str | None  # why it was fixed
     fixed_stack: list[Frame]
+    description: str  # all that is known about it, in words
 
 
 class ShapeGuard(msgspec.Struct, frozen=True):
@@ -98,20 +102,28 @@ class FailedGuard(msgspec.Struct, frozen=True):
 class Recompile(msgspec.Struct, frozen=True):
     """A frame that was compiled again."""
 
+    key: str
     compile_id: str
     epoch: int
-    reasons: list[str]  # one for each cache entry that was tried, most recent first
-    guards: list[FailedGuard]  # the same, parsed
-    dynamic: list[DynamicChange]  # inputs that changed, so that torch made them dynamic
     function: str
+    # Of the most recent cached version: the guard, the value that it expects, and the one of this call.
+    guard: Annotated[str, column_head("Guard that failed", grow=True)]
+    change: Annotated[str, column_head("Expected → actual")]
     file: str
     line: int | None
-    start_s: float | None  # Unix time
-    duration_s: float | None  # compile time, with that of its backward graph
-    recovered: bool
+    # Compile time, with that of its backward graph.
+    duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
+    advice: Annotated[str, column_head("What helps", hidden=True)]
+    # One for each cached version that was tried, most recent first.
+    reasons: Annotated[list[str], column_head("All guards that failed", hidden=True)]
+    guards: list[FailedGuard]  # the same, parsed
+    dynamic: list[DynamicChange]  # inputs that changed, so that torch made them dynamic
+    made_dynamic: Annotated[list[str], column_head(hidden=True)]  # the same, in words
+    start_s: Annotated[float | None, column_head(hidden=True)]  # Unix time
+    recovered: Annotated[bool, column_head("Compiled before recording began", hidden=True)]
     # What a span shows of it; None without a trace.
-    start_us: float | None = None  # from the span's first event; negative before it
-    step: str | None = None  # the profiled step around it
+    start_us: Annotated[float | None, column_head(hidden=True)] = None  # from the span's first event
+    step: Annotated[str | None, column_head(hidden=True)] = None  # the profiled step around it
     when: str | None = None  # in words
     calls: int | None = None  # how often the span ran this version
 
@@ -134,28 +146,63 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     line: int | None
     versions: list[Version]  # in the order in which they were compiled
     limit: int | None  # `torch._dynamo.config.recompile_limit`, None where it was not recorded
-    limit_hit: str | None  # compile id beyond the limit; from there on calls that fit no version run eager
+    # The compilation that was refused; since then, calls that no version fits run eagerly.
+    limit_hit: str | None
+
+
+class RecompiledVersion(msgspec.Struct, frozen=True):
+    """A version of a frame that has several."""
+
+    compile_id: str
+    epoch: int
+    function: str
+    file: str
+    line: int | None
+    calls: Annotated[
+        int | None, column_head(bar=True, total=True)
+    ]  # how often the span ran it; None without a trace
+    duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
+
+
+class RecompileReport(msgspec.Struct, frozen=True):
+    """Why functions were compiled again, and how often each version ran."""
+
+    sentences: tuple[str, ...]
+    recompiles: tuple[Recompile, ...]
+    versions: Annotated[tuple[RecompiledVersion, ...], column_head("Versions")]
 
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """Return all recompiles in the order in which torch reported them."""
     compiled, times = record.forward_compilations(data.summary), data.of(seconds_by_frame)
+    expected = data.of(_expected_values)
     rows = []
     for message in data.summary.recompiles:
         changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
         frame = compiled.get(record.key_of(message.key))
+        values = expected.get(record.key_of(message.key), {})
+        guards = [_with_new_value(failed_guard(reason), changes, values) for reason in message.reasons]
+        first = guards[0] if guards else None
         rows.append(
             Recompile(
+                key=f"{message.key.compile_id},{message.key.epoch}",
                 compile_id=message.key.compile_id,
                 epoch=message.key.epoch,
-                reasons=list(message.reasons),
-                guards=[_with_new_value(failed_guard(reason), changes) for reason in message.reasons],
-                dynamic=changes,
                 function=frame.function if frame else "",
+                guard=first.text if first else "",
+                change=f"{first.old} → {first.new or 'another'}" if first and first.old else "",
                 file=message.file,
                 line=record.optional_number(message, "line"),
-                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
                 duration_s=times.get(record.key_of(message.key)),
+                advice=first.advice if first else "",
+                reasons=list(message.reasons),
+                guards=guards,
+                dynamic=changes,
+                made_dynamic=[
+                    f"{change.source or 'an input'}: {change.change} {change.before} → {change.now}"
+                    for change in changes
+                ],
+                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
                 recovered=message.recovered,
             )
         )
@@ -167,15 +214,31 @@ def count_recompiles(data: CompileData) -> int:
     return len(data.of(recompiles))
 
 
-def _with_new_value(guard: FailedGuard, changes: list[DynamicChange]) -> FailedGuard:
-    """Add the new value: a guard on a value names only the old one, what torch made dynamic because of it both."""
+def _expected_values(data: CompileData) -> dict[record.Key, dict[str, str]]:
+    """Return for each version the values that it was compiled for, by their source.
+
+    torch names them where a guard of that version failed later.
+    """
+    values = defaultdict[record.Key, dict[str, str]](dict)
+    for row in data.summary.recompiles:
+        for guard in map(failed_guard, row.reasons):
+            if guard.entry and guard.source and guard.old:
+                values[row.key.epoch, guard.entry][guard.source] = guard.old
+    return values
+
+
+def _with_new_value(guard: FailedGuard, changes: list[DynamicChange], values: dict[str, str]) -> FailedGuard:
+    """Add the new value: a guard on a value names only the old one.
+
+    What torch made dynamic because of it names both; otherwise the version compiled for the call expects the new one.
+    """
     if guard.new is not None or guard.old is None:
         return guard
     sources = (guard.source, f"L['{guard.source}']")
     for change in changes:
         if change.source in sources and change.before == guard.old:
             return msgspec.structs.replace(guard, new=change.now)
-    return guard
+    return msgspec.structs.replace(guard, new=values.get(guard.source or ""))
 
 
 def recompiles_headline(data: CompileData) -> str:
@@ -292,16 +355,25 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
 
 
 def _symbol(row: ShapeEvent, fixed: ShapeEvent) -> SymbolicShape:
+    backed = row.kind == records.SYMBOLS[0]
+    parts = (
+        row.source or "no input",
+        f"{row.value} when compiled" if row.value else "",
+        f"range {row.range}" if row.range else "",
+        "" if backed else "known only when the graph runs",
+        f"fixed to {fixed.value}: {fixed.reason or 'torch did not report why'}" if fixed.value else "",
+    )
     return SymbolicShape(
         symbol=row.symbol,
         value=row.value or None,
         range=row.range or None,
         source=row.source or None,
-        backed=row.kind == records.SYMBOLS[0],
+        backed=backed,
         stack=frames(row.stack),
         fixed=fixed.value or None,
         reason=fixed.reason or None,
         fixed_stack=frames(fixed.stack),
+        description=", ".join(filter(None, parts)),
     )
 
 

@@ -4,10 +4,12 @@ Ranks are compared by compile id. torch counts these in each process, so equal p
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.formatting import listed_numbers, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD
 from tb_torchcompile_plugin.errors import UserError
@@ -41,16 +43,18 @@ class RankDifference(msgspec.Struct, frozen=True):
 
     # compilation: whether it was compiled; cache: the results of its lookups; collectives: those in its code;
     # execution_order: the compile ids that ran. The last two only where torch recorded them.
-    kind: DifferenceKind
+    kind: Annotated[DifferenceKind, column_head("Difference in")]
     epoch: int
     compile_id: str  # "" where the difference is about the whole job
     function: str
     groups: list[RankGroup]  # most ranks first
+    by_rank: Annotated[str, column_head(grow=True)]  # the same in words
 
 
 class RankDifferences(msgspec.Struct, frozen=True):
     """All differences, and the ranks whose compile data was compared."""
 
+    sentences: tuple[str, ...]
     ranks: list[int]
     differences: list[RankDifference]
 
@@ -61,7 +65,7 @@ _Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
     """Compare the compile data of ranks; empty for fewer than two."""
     if len(ranks) < 2:
-        return RankDifferences([], [])
+        return RankDifferences((), [], [])
     facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}
     functions = {key_of(row.key): row.function for rank in ranks for row in rank.data.summary.compilations}
     differences = []
@@ -70,8 +74,18 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
         if len(groups) > 1:
             epoch, compile_id, kind = key
             function = functions.get((epoch, compile_id), "")
-            differences.append(RankDifference(kind, epoch, compile_id, function, groups))
-    return RankDifferences(sorted(facts), differences)
+            differences.append(
+                RankDifference(kind, epoch, compile_id, function, groups, "; ".join(map(_words, groups)))
+            )
+    count = plural(len(differences), "difference") if differences else "No difference"
+    sentence = f"{count} between what the {len(facts)} ranks compiled."
+    slow = ("The other ranks wait for a rank that compiles alone.",) if differences else ()
+    return RankDifferences((sentence, *slow), sorted(facts), differences)
+
+
+def _words(group: RankGroup) -> str:
+    """Return "ranks 0, 1: compiled"."""
+    return f"{'ranks' if len(group.ranks) > 1 else 'rank'} {listed_numbers(group.ranks)}: {group.value}"
 
 
 def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, resumed_from
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, readable_function
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
@@ -149,12 +149,9 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     for code in order.tolist():
         key = names[code]
         frame, is_yours = frame_of(key), is_program_function(key)
-        shown = frame.function if frame else key
-        if resumed := resumed_from(shown):
-            shown = f"{resumed[0]} after line {resumed[1]}"
         function = PythonFunction(
             key=key,
-            name=shown,
+            name=readable_function(frame.function if frame else key),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             owner="yours" if is_yours else "library" if frame and frame.file else "built in",

@@ -83,7 +83,7 @@ def test_first_steps(programs: dict[str, GraphProgram]) -> None:
     assert runs.preparations.sum() == truth["warm_up"] - 1
     (row,) = report.functions
     assert (row.recorded_calls, row.recordings) == (truth["recorded"], truth["recorded"])
-    assert (row.state, row.why) == ("recorded_again", "sizes that it had not seen, 5 times")
+    assert (row.state, row.why) == ("recorded_again", "new sizes, 5 times")
 
 
 def test_a_replay_launches_all_its_kernels(programs: dict[str, GraphProgram]) -> None:
@@ -147,7 +147,7 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     report = profile_with(tmp_path, events, data_of(summary)).of(cuda_graphs)
     (row,) = report.functions
     assert (row.calls, row.recorded_calls, row.replayed_calls) == (3, 2, 1)
-    assert row.why == "inputs that are to stay where they are lay elsewhere, 2 times (arg1_1) at model.py:7"
+    assert row.why == "inputs with a fixed address had moved, 2 times (arg1_1) at model.py:7"
     assert row.launches_avoided == 3 and row.functions == 1
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
     assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.sentences)
@@ -155,7 +155,7 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:
     report = profile_with(tmp_path, graph_call(5), None).of(cuda_graphs)
-    assert report.sentences == ("CUDA graphs are not used: torch.compile was not told to.",)
+    assert report.sentences == ('CUDA graphs are off (`mode="reduce-overhead"` turns them on).',)
     assert not report.functions
 
 

@@ -21,7 +21,7 @@ const DEEPEST = 12;
 /** A value of a row as a table sorts and exports it: lists are texts, and a file has its line. */
 function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
   const value = row[key] ?? null;
-  if (Array.isArray(value)) return value.join(', ') || null;
+  if (Array.isArray(value)) return value.join(value.some((text) => /, /.test(text)) ? '; ' : ', ') || null;
   if (kind === 'flag') return value === null ? null : value ? 'yes' : 'no';
   if (key === 'file') return value && location(value as string, (row.line as number) ?? null);
   return (value as Cell) === '' ? null : (value as Cell);
