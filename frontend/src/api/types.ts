@@ -359,9 +359,6 @@ export interface CompilationRow {
   breaks: number | null;
   guards: number | null;
   attempts: number | null;
-  graph_nodes: number | null;
-  graph_inputs: number | null;
-  cache: string[];
   slices: string;
 }
 
@@ -964,12 +961,9 @@ export interface GraphedFunction {
   recorded_calls: number;
   plain_calls: number;
   recordings: number | null;
-  functions: number | null;
   recording_us: number | null;
   recording_steps: number | null;
-  recording_call_us: number | null;
   replay_us: number | null;
-  replay_kernels: number | null;
   launches_avoided: number | null;
 }
 
@@ -1785,8 +1779,8 @@ export interface RankDifference {
   epoch: number;
   compile_id: string;
   function: string;
-  groups: RankGroup[];
-  by_rank: string;
+  ranks: number[];
+  value: string;
 }
 
 export interface RankDifferences {
@@ -1800,11 +1794,6 @@ export interface RankFindings {
   rules: number;
   headline: string;
   step: string;
-}
-
-export interface RankGroup {
-  ranks: number[];
-  value: string;
 }
 
 export interface RankRow {
@@ -1838,7 +1827,6 @@ export interface Recompile {
   reasons: string[];
   guards: FailedGuard[];
   dynamic: DynamicChange[];
-  made_dynamic: string[];
   start_s: number | null;
   recovered: boolean;
   start_us: number | null;
@@ -1850,7 +1838,7 @@ export interface Recompile {
 export interface RecompileReport {
   sentences: string[];
   recompiles: Recompile[];
-  versions: RecompiledVersion[];
+  frames: RecompiledFrame[];
 }
 
 export interface RecompiledFrame {
@@ -1862,16 +1850,6 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
-}
-
-export interface RecompiledVersion {
-  compile_id: string;
-  epoch: number;
-  function: string;
-  file: string;
-  line: number | null;
-  calls: number | null;
-  duration_s: number | null;
 }
 
 export interface Recorded {
@@ -2231,7 +2209,6 @@ export interface SymbolicShape {
   fixed: string | null;
   reason: string | null;
   fixed_stack: Frame[];
-  description: string;
 }
 
 export interface SymbolicShapes {

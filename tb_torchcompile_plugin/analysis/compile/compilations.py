@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
+from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
 
 Status = Literal[
@@ -346,7 +347,7 @@ def _callers(
         frame = group[0].stack[end - 1]
         keys = dict.fromkeys((row.epoch, row.compile_id) for row in group)
         yield Caller(
-            function=frame.function,
+            function=readable_function(frame.function),
             depth=depth,
             source=frame.source,
             file=frame.file,

@@ -51,16 +51,11 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     plain_calls: Annotated[int, column_head("Kernel by kernel")]
     # In the process, from the log, as are `recording_us` and `recording_steps`.
     recordings: Annotated[int | None, column_head(hidden=True)]
-    # Functions of torch: one for each set of symbolic sizes and graph part.
-    functions: Annotated[int | None, column_head(hidden=True)]
     recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
     # The same in steps.
     recording_steps: Annotated[float | None, column_head("Recording, in steps", hidden=True)]
-    # Median host time.
-    recording_call_us: Annotated[float | None, column_head("Recording call", hidden=True)]
     # Median host time of a call that replays.
     replay_us: Annotated[float | None, column_head("Replay", hidden=True)]
-    replay_kernels: Annotated[float | None, column_head("Kernels per replay", hidden=True)]  # mean
     launches_avoided: int | None  # in all of the span
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,
-    RecompiledVersion,
     RecompileReport,
     Version,
     frame_of,
@@ -26,7 +25,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
@@ -121,23 +119,8 @@ def recompile_report(about: Profile | CompileData) -> RecompileReport:
             about.of(recompiles),
             about.of(recompiled_frames),
         )
-    return RecompileReport(
-        sentences=(sentence, *(refusal(frame) for frame in frames if frame.limit_hit)),
-        recompiles=tuple(rows or ()),
-        versions=tuple(
-            RecompiledVersion(
-                version.compile_id,
-                frame.epoch,
-                readable_function(frame.function),
-                frame.file,
-                frame.line,
-                version.calls,
-                version.duration_s,
-            )
-            for frame in frames
-            for version in frame.versions
-        ),
-    )
+    refused = (refusal(frame) for frame in frames if frame.limit_hit)
+    return RecompileReport((sentence, *refused), tuple(rows or ()), tuple(frames))
 
 
 def refusal(frame: RecompiledFrame) -> str:

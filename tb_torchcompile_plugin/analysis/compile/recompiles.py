@@ -58,7 +58,6 @@ class SymbolicShape(msgspec.Struct, frozen=True):
     fixed: str | None  # the value that it was fixed to after all
     reason: str | None  # why it was fixed
     fixed_stack: list[Frame]
-    description: str  # all that is known about it, in words
 
 
 class ShapeGuard(msgspec.Struct, frozen=True):
@@ -88,15 +87,15 @@ class SymbolicShapes(msgspec.Struct, frozen=True):
 class FailedGuard(msgspec.Struct, frozen=True):
     """A guard that did not hold."""
 
-    entry: str | None  # the cache entry that it belongs to
-    text: str
-    kind: GuardKind
-    source: str | None  # what is guarded
-    old: str | None  # value that was compiled for
-    new: str | None  # value in this call, None where torch does not name it
+    entry: Annotated[str | None, column_head("Of version")]
+    text: Annotated[str, column_head("Guard")]
+    kind: Annotated[GuardKind, column_head(unseen=True)]
+    source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
+    old: Annotated[str | None, column_head("Expected")]  # value that was compiled for
+    new: Annotated[str | None, column_head("Actual")]  # value in this call, None where torch does not name it
     file: str | None
     line: int | None
-    advice: str
+    advice: Annotated[str, column_head(unseen=True)]
 
 
 class Recompile(msgspec.Struct, frozen=True):
@@ -115,15 +114,17 @@ class Recompile(msgspec.Struct, frozen=True):
     duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
     advice: Annotated[str, column_head("What helps", hidden=True)]
     # One for each cached version that was tried, most recent first.
-    reasons: Annotated[list[str], column_head("All guards that failed", hidden=True)]
-    guards: list[FailedGuard]  # the same, parsed
-    dynamic: list[DynamicChange]  # inputs that changed, so that torch made them dynamic
-    made_dynamic: Annotated[list[str], column_head(hidden=True)]  # the same, in words
-    start_s: Annotated[float | None, column_head(hidden=True)]  # Unix time
-    recovered: Annotated[bool, column_head("Compiled before recording began", hidden=True)]
+    reasons: Annotated[list[str], column_head(unseen=True)]
+    guards: Annotated[
+        list[FailedGuard], column_head("Guards that failed", inner=True, hidden=True)
+    ]  # the same, parsed
+    # Inputs that changed, so that torch made them dynamic.
+    dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
+    start_s: Annotated[float | None, column_head(unseen=True)]  # Unix time
+    recovered: Annotated[bool, column_head(hidden=True)]  # compiled before recording began
     # What a span shows of it; None without a trace.
-    start_us: Annotated[float | None, column_head(hidden=True)] = None  # from the span's first event
-    step: Annotated[str | None, column_head(hidden=True)] = None  # the profiled step around it
+    start_us: Annotated[float | None, column_head(unseen=True)] = None  # from the span's first event
+    step: Annotated[str | None, column_head(unseen=True)] = None  # the profiled step around it
     when: str | None = None  # in words
     calls: int | None = None  # how often the span ran this version
 
@@ -144,24 +145,11 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     function: str
     file: str
     line: int | None
-    versions: list[Version]  # in the order in which they were compiled
-    limit: int | None  # `torch._dynamo.config.recompile_limit`, None where it was not recorded
+    versions: Annotated[list[Version], column_head(inner=True)]  # in the order in which they were compiled
+    # `torch._dynamo.config.recompile_limit`, None where it was not recorded.
+    limit: Annotated[int | None, column_head("Recompile limit")]
     # The compilation that was refused; since then, calls that no version fits run eagerly.
-    limit_hit: str | None
-
-
-class RecompiledVersion(msgspec.Struct, frozen=True):
-    """A version of a frame that has several."""
-
-    compile_id: str
-    epoch: int
-    function: str
-    file: str
-    line: int | None
-    calls: Annotated[
-        int | None, column_head(bar=True, total=True)
-    ]  # how often the span ran it; None without a trace
-    duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
+    limit_hit: Annotated[str | None, column_head("Refused compilation")]
 
 
 class RecompileReport(msgspec.Struct, frozen=True):
@@ -169,7 +157,7 @@ class RecompileReport(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]
     recompiles: tuple[Recompile, ...]
-    versions: Annotated[tuple[RecompiledVersion, ...], column_head("Versions")]
+    frames: Annotated[tuple[RecompiledFrame, ...], column_head("Functions with several versions")]
 
 
 def recompiles(data: CompileData) -> list[Recompile]:
@@ -198,10 +186,6 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 reasons=list(message.reasons),
                 guards=guards,
                 dynamic=changes,
-                made_dynamic=[
-                    f"{change.source or 'an input'}: {change.change} {change.before} → {change.now}"
-                    for change in changes
-                ],
                 start_s=record.optional_seconds(frame, "start_ns") if frame else None,
                 recovered=message.recovered,
             )
@@ -355,25 +339,16 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
 
 
 def _symbol(row: ShapeEvent, fixed: ShapeEvent) -> SymbolicShape:
-    backed = row.kind == records.SYMBOLS[0]
-    parts = (
-        row.source or "no input",
-        f"{row.value} when compiled" if row.value else "",
-        f"range {row.range}" if row.range else "",
-        "" if backed else "known only when the graph runs",
-        f"fixed to {fixed.value}: {fixed.reason or 'torch did not report why'}" if fixed.value else "",
-    )
     return SymbolicShape(
         symbol=row.symbol,
         value=row.value or None,
         range=row.range or None,
         source=row.source or None,
-        backed=backed,
+        backed=row.kind == records.SYMBOLS[0],
         stack=frames(row.stack),
         fixed=fixed.value or None,
         reason=fixed.reason or None,
         fixed_stack=frames(fixed.stack),
-        description=", ".join(filter(None, parts)),
     )
 
 

@@ -44,7 +44,7 @@ class CompilationRow(msgspec.Struct, frozen=True, kw_only=True):
     compile_id: str
     epoch: int
     status: Status | None = None  # None where only the trace shows it
-    direction: str  # "backward 2 of 2" where DDP split the graph
+    direction: Annotated[str, column_head(hidden=True)]  # "backward 2 of 2" where DDP split the graph
     function: Annotated[str, column_head(grow=True)] = ""
     file: str = ""
     line: int | None = None
@@ -59,9 +59,6 @@ class CompilationRow(msgspec.Struct, frozen=True, kw_only=True):
     breaks: Annotated[int | None, column_head("Graph breaks", hidden=True)] = None
     guards: Annotated[int | None, column_head(hidden=True)] = None
     attempts: Annotated[int | None, column_head(hidden=True)] = None
-    graph_nodes: Annotated[int | None, column_head(hidden=True)] = None
-    graph_inputs: Annotated[int | None, column_head(hidden=True)] = None
-    cache: Annotated[list[str], column_head(hidden=True)] = []
     slices: str = ""  # what the timeline is searched for
 
 
@@ -115,16 +112,26 @@ def _rows(compiled: list[Compilation], regions: list[CompiledRegion]) -> Iterato
                 )
 
 
+_SAME = [
+    "key",
+    "compile_id",
+    "epoch",
+    "status",
+    "file",
+    "line",
+    "duration_s",
+    "graph_ops",
+    "guards",
+    "attempts",
+]
+
+
 def _row(row: Compilation, ran: dict[str, Any]) -> CompilationRow:
-    is_forward = row.direction == "forward"
-    same = ("key", "compile_id", "epoch", "status", "file", "line", "duration_s", "attempts", "guards")
-    counts = ("graph_ops", "graph_nodes", "graph_inputs")
     return CompilationRow(
-        **{field: getattr(row, field) for field in (*same, *counts)},
+        **{field: getattr(row, field) for field in _SAME},
         direction=f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction,
         function=readable_function(row.function),
-        breaks=row.breaks if is_forward else None,
-        cache=sorted({lookup.result for lookup in row.cache}),
+        breaks=row.breaks if row.direction == "forward" else None,
         **{"slices": row.compile_id, **ran},
     )
 
@@ -135,14 +142,8 @@ def _key(region: CompiledRegion, direction: str) -> str:
 
 def _forward(region: CompiledRegion) -> dict[str, Any]:
     gpu_us = None if region.gpu_us is None else region.gpu_us - (region.backward_gpu_us or 0)
-    totals = {
-        "guard": region.guard_us,
-        "host": region.cpu_us,
-        "gpu": gpu_us,
-        "overhead": region.overhead_us,
-        "graph": region.graph_us,
-    }
-    return _per_call(region, region.calls, totals)
+    means = {"guard": region.guard_us, "overhead": region.overhead_us, "graph": region.graph_us}
+    return _per_call(region, region.calls, {**means, "host": region.cpu_us, "gpu": gpu_us})
 
 
 def _backward(region: CompiledRegion) -> dict[str, Any]:

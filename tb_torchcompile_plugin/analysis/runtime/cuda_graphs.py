@@ -159,12 +159,9 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         recorded_calls=recording_calls,
         plain_calls=plain_calls,
         recordings=None if recordings is None else len(recordings),
-        functions=len(functions) or None,
         recording_us=spent,
         recording_steps=spent / step if spent is not None and step else None,
-        recording_call_us=percentile_us(dur[runs.row[recorded]]),
         replay_us=percentile_us(dur[runs.row[replayed]]),
-        replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
         launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
     )
 

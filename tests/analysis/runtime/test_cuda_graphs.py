@@ -90,7 +90,6 @@ def test_a_replay_launches_all_its_kernels(programs: dict[str, GraphProgram]) ->
     report = programs["training"].spans[-1].of(cuda_graphs)
     forward, backward = report.functions
     assert (forward.direction, backward.direction) == ("forward", "backward")
-    assert (forward.replay_kernels, backward.replay_kernels) == (30, 22)
     assert (forward.launches_avoided, backward.launches_avoided) == (6 * 29, 6 * 21)
     assert (forward.recordings, backward.recordings) == (1, 1), "the log names no direction; its metrics do"
     assert sum(row.recording_us or 0 for row in report.functions) == 6017.0
@@ -148,7 +147,7 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     (row,) = report.functions
     assert (row.calls, row.recorded_calls, row.replayed_calls) == (3, 2, 1)
     assert row.why == "inputs with a fixed address had moved, 2 times (arg1_1) at model.py:7"
-    assert row.launches_avoided == 3 and row.functions == 1
+    assert row.launches_avoided == 3
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
     assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.sentences)
 
@@ -163,4 +162,4 @@ def test_a_graph_in_several_parts_is_one_call(tmp_path: Path) -> None:
     """Inductor cuts a graph around what no CUDA graph can hold."""
     events = graph_call(5, *replay(20, 1), *replay(50, 2))
     (row,) = profile_with(tmp_path, events, data_of(summary_of("first"))).of(cuda_graphs).functions
-    assert (row.state, row.replayed_calls, row.replay_kernels, row.launches_avoided) == ("replayed", 1, 8, 6)
+    assert (row.state, row.replayed_calls, row.launches_avoided) == ("replayed", 1, 6)

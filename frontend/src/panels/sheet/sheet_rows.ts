@@ -23,7 +23,7 @@ function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
   const value = row[key] ?? null;
   if (Array.isArray(value)) return value.join(value.some((text) => /, /.test(text)) ? '; ' : ', ') || null;
   if (kind === 'flag') return value === null ? null : value ? 'yes' : 'no';
-  if (key === 'file') return value && location(value as string, (row.line as number) ?? null);
+  if (key === 'file') return value ? location(value as string, (row.line as number) ?? null) : null;
   return (value as Cell) === '' ? null : (value as Cell);
 }
 
