@@ -1,18 +1,5 @@
 // Made by tools/make_types.py from the routes and structs of the server. Do not edit.
 
-export interface Achieved {
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  bandwidth_from: WorkFrom | null;
-  tflop_s: number | null;
-  tflop_percent: number | null;
-  tflop_from: WorkFrom | null;
-  flop_per_byte: number | null;
-  precision: Precision | null;
-  bytes_per_launch: number | null;
-  above_floor_us: number | null;
-}
-
 export interface AllRuns {
   headline: string;
   rows: RunRow[];
@@ -21,12 +8,12 @@ export interface AllRuns {
 }
 
 export interface Allocation {
-  device: number | 'cpu';
-  start_us: number;
-  size_bytes: number;
-  lifetime_us: number | null;
   operator: string | null;
+  device: number | 'cpu';
   compile_id: string | null;
+  size_bytes: number;
+  start_us: number;
+  lifetime_us: number | null;
   step: string | null;
   at_peak: boolean;
 }
@@ -1094,6 +1081,13 @@ export interface IdleReason {
   longest_row: number | null;
 }
 
+export interface InnerTable {
+  rows: string;
+  title: string;
+  names: string[];
+  columns: SheetColumn[];
+}
+
 export interface InstanceCall {
   rank: number;
   start_us: number;
@@ -1164,34 +1158,41 @@ export interface JobsCompared {
 
 export interface Kernel {
   key: string;
-  device: number | 'cpu';
   name: string;
-  category: Category;
-  launches: number;
   time_us: number;
+  share_percent: number;
+  launches: number;
   mean_us: number;
+  above_floor_us: number | null;
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  source_lines: string[];
+  compile_id: string | null;
+  device: number | 'cpu';
+  category: Category;
+  direction: Direction | null;
   min_us: number;
   max_us: number;
-  share_percent: number;
   wall_percent: number | null;
-  compile_id: string | null;
-  graph_key: string | null;
-  direction: Direction | null;
+  bandwidth_from: WorkFrom | null;
+  bytes_per_launch: number | null;
+  tflop_s: number | null;
+  tflop_percent: number | null;
+  tflop_from: WorkFrom | null;
+  precision: Precision | null;
+  flop_per_byte: number | null;
+  alone_us: number | null;
+  twice_as_fast_percent: number | null;
   aten_ops: string[];
-  source_lines: string[];
+  modules: string[];
   lines: Frame[];
   lines_from: LineOrigin | null;
+  graph_key: string | null;
   output_code_file: string | null;
   artifact: number | null;
   code_line: number | null;
-  modules: string[];
   config: LaunchConfig | null;
   configs: number;
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  achieved: Achieved;
-  alone_us: number | null;
-  twice_as_fast_percent: number | null;
 }
 
 export interface KernelCategory {
@@ -1210,6 +1211,8 @@ export interface KernelDetails {
   longest_idle_before_us: number | null;
   configs: LaunchConfig[];
   compile_config: string | null;
+  triton: CompiledKernel[];
+  candidates: Candidate[];
   context: Frame[];
   graph: GraphPiece | null;
   source: string | null;
@@ -1240,7 +1243,6 @@ export interface Kernels {
   headline: string;
   rows: Kernel[];
   best: number | null;
-  step_categories: StepCategory[];
   peaks: DevicePeak[];
   without_bytes: string;
   without_flop: string;
@@ -1384,9 +1386,10 @@ export interface LeftOut {
 export type Level = 'complete' | 'insufficient' | 'partial';
 
 export interface LineBreak {
-  key: string;
   reason: string;
   cost_us: number | null;
+  row: string;
+  panel: Panel;
 }
 
 export interface LineGuards {
@@ -1396,21 +1399,21 @@ export interface LineGuards {
 }
 
 export interface LineKernel {
-  key: string;
-  name: string;
+  kernel: string;
+  kernel_row: string;
   compile_id: string | null;
-  artifact: number | null;
-  code_line: number | null;
   time_us: number;
 }
 
 export type LineOrigin = 'comments' | 'provenance';
 
 export interface LineRecompile {
+  reason: string;
   compile_id: string;
   epoch: number;
-  reason: string;
   duration_s: number | null;
+  row: string;
+  panel: Panel;
 }
 
 export interface Link {
@@ -1464,19 +1467,20 @@ export interface Memory {
 }
 
 export interface MemoryOwner {
-  device: number | 'cpu';
   operator: string | null;
+  device: number | 'cpu';
   compile_id: string | null;
   graph_key: string | null;
-  allocations: number;
+  peak_bytes: number;
   allocated_bytes: number;
   largest_bytes: number;
-  peak_bytes: number;
   kept_bytes: number;
+  allocations: number;
 }
 
 export interface MemoryUse {
   device: number | 'cpu';
+  note: string;
   capacity_bytes: number | null;
   curve: Curve;
   peak_bytes: number;
@@ -1587,6 +1591,8 @@ export interface Operators {
   split: string | null;
   rows: Operator[];
   recorded: Recorded;
+  missing: string;
+  code: string;
 }
 
 export interface OtherArtifacts {
@@ -1682,8 +1688,8 @@ export type ProblemKind = 'failed' | 'limit' | 'skipped';
 
 export interface Program {
   headline: string;
+  note: string;
   rows: ProgramLine[];
-  files: ProgramFile[];
   device: 'CPU' | 'GPU' | null;
   kernel_us: number;
   unknown_us: number;
@@ -1692,21 +1698,14 @@ export interface Program {
   host_from: HostFrom | null;
 }
 
-export interface ProgramFile {
-  file: string;
-  lines: number;
-  kernel_us: number;
-  host_us: number | null;
-}
-
 export interface ProgramLine {
   key: string;
   file: string;
   line: number;
-  function: string;
-  whole_function: boolean;
   text: string | null;
   why_no_text: string | null;
+  function: string;
+  whole_function: boolean;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;
@@ -1736,10 +1735,11 @@ export interface PythonFunction {
   file: string | null;
   line: number | null;
   owner: Whose;
-  calls: number;
-  self_us: number;
   user_us: number | null;
+  self_us: number;
   total_us: number;
+  calls: number;
+  slices: string;
 }
 
 export interface PythonPart {
@@ -1749,6 +1749,7 @@ export interface PythonPart {
 
 export interface PythonTime {
   headline: string;
+  note: string;
   recorded: boolean;
   has_steps: boolean;
   functions: PythonFunction[];
@@ -1932,7 +1933,8 @@ export interface ShapeGuard {
 }
 
 export interface SharedLine {
-  key: string;
+  file: string;
+  line: number;
   time_us: number;
 }
 
@@ -1952,6 +1954,7 @@ export interface SheetTable {
   title: string;
   names: string[];
   columns: SheetColumn[];
+  inner: InnerTable[];
 }
 
 export interface Sheets {
@@ -2116,16 +2119,6 @@ export interface StepBreakdown {
   start_us: number;
   wall_us: number;
   parts: StepPart[];
-}
-
-export interface StepCategory {
-  step: string;
-  device: number | 'cpu';
-  category: Category;
-  launches: number;
-  time_us: number;
-  gpu_time_percent: number | null;
-  wall_time_percent: number | null;
 }
 
 export interface StepPart {
