@@ -40,7 +40,7 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
     """Why a run has no job; notices: of its ranks, where any cannot be read."""
     if not notices:
         return NotFound(
-            f"no two ranks of run {run!r} were recorded at one time",
+            f"no two ranks of run {run!r} were recorded at the same time",
             next_step="Record all ranks at the same steps",
         )
     return UserError.of(notices[0])
@@ -59,5 +59,5 @@ def unexpected(file: File | None, error: Exception) -> Notice:
         file.path if file else "",
         f"cannot be read ({type(error).__name__})",
         "Everything else in the logdir is shown",
-        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+        "This is a bug in tb-torchcompile-plugin: please report it, with the file if possible",
     )

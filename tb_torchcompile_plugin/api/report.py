@@ -356,6 +356,6 @@ def why_nothing(logdir: str, report: Report) -> str | Notice | None:
     if warnings:
         return f"{logdir}: nothing could be read; see the warnings above"
     return (
-        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
+        f"{logdir}: no trace, compile summary or TORCH_TRACE log found. "
         "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
     )

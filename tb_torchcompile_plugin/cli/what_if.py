@@ -38,8 +38,8 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[s
     answer = evaluate(tuple(_full_id(start, ids) for start in selected))
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
-        listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
-        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
+        listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none, because no fix makes it faster"
+        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"Available: {listed}")
     return (run, worker, span), answer
 
 
@@ -74,7 +74,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     error = f"Replayed with an error of {scenario.replay_error_percent or 0.0:.2f} %."
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
-    more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
+    more = f"; {scenario.left_out} with smaller gains are omitted" if scenario.left_out else ""
     print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.selected:

@@ -237,23 +237,25 @@ def load(path: str) -> CompileSummary:
             data = b"" if too_large else file.read(_MAX_BYTES)
     except OSError as error:
         problem = f"the compile summary cannot be read ({error.strerror or error})"
-        raise UserError(problem, file=path, next_step="Check that it exists and its mode") from error
+        raise UserError(problem, file=path, next_step="Check that it exists and is readable") from error
     if too_large:
         raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
     if not data:
-        next_step = "Its process was stopped while writing: record it again"
+        next_step = "Its process stopped while writing: record it again"
         raise UserError("the compile summary is empty", file=path, next_step=next_step)
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
-        problem = "the file is no compile summary, or is cut off or too large"
+        problem = "the file is not a compile summary, or is cut off or too large"
         raise UserError(problem, file=path, next_step="Record it again") from error
     version = summary.format_version
     if version == 0:
-        raise UserError("the file is no compile summary", file=path, next_step="Record it again")
+        raise UserError("the file is not a compile summary", file=path, next_step="Record it again")
     if version > FORMAT_VERSION:
-        problem = f"the compile summary has format version {version}, this reads up to {FORMAT_VERSION}"
+        problem = (
+            f"the compile summary has format version {version}; this version reads up to {FORMAT_VERSION}"
+        )
         next_step = "Upgrade with: pip install --upgrade tb-torchcompile-plugin"
         raise UserError(problem, file=path, next_step=next_step)
     return summary

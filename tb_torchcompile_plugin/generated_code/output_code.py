@@ -232,7 +232,7 @@ def benchmark(definition: Definition, where: str, file: str) -> str:
     """
     if not definition.has_benchmark:
         raise UserError(
-            f"the source of {definition.name} holds no benchmark",
+            f"the source of {definition.name} contains no benchmark",
             next_step="Record the run with TORCHINDUCTOR_BENCHMARK_KERNEL=1 set before compiling",
         )
     source = TUNING_SETTING.sub(r"\1MAX_AUTOTUNE", definition.source).rstrip()

@@ -89,7 +89,7 @@ def rows_of_calls(about: OneRank) -> Int64s:
     rows, digest = about.profile.of(communication_rows), about.job.digests[about.rank_index]
     if len(rows) != len(digest.columns.calls.begin):
         raise UserError(
-            "the digest of this rank is not of its trace",
+            "the digest of this rank belongs to another trace",
             file=digest.worker,
             next_step="Write it again with: tb-torchcompile index",
         )

@@ -98,7 +98,7 @@ def one_rank(job: TracedJob, rank: int) -> OneRank:
 def index_of_rank(job: Job, rank: int) -> int:
     """Return the index of a rank in the job. Raises NotFound."""
     if rank not in job.numbers:
-        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
+        raise NotFound(f"no trace of rank {rank} can be read", next_step="Choose one that `job` lists")
     return job.numbers.index(rank)
 
 
@@ -209,9 +209,9 @@ def not_recorded_together(file: str) -> Notice:
     """Return why a rank is not of the job; file: what it was read from."""
     return Notice(
         file,
-        "was recorded at another time than the other ranks",
-        "It is not part of their job",
-        "Record all ranks at the same steps, and each start of a job into a folder of its own",
+        "was recorded at a different time from the other ranks",
+        "It is excluded from their job",
+        "Record all ranks at the same steps, and each start of a job into its own folder",
     )
 
 
@@ -242,7 +242,8 @@ def _readable(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterato
                 raise message
             if not message.HasField("rank"):
                 raise UserError(
-                    "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
+                    "the digest does not contain its rank",
+                    next_step="Record with torch.distributed initialized",
                 )
             yield RankDigest(
                 int(message.rank), file.worker, file.span, columns_from_message(message, file.file)

@@ -43,7 +43,7 @@ _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
 _MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
 _CACHED_FILES = 4096  # whose first bytes were looked at
-_GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
+_GIVE_RIGHT = "Give the user that runs TensorBoard permission to read it, then reload"
 
 
 def summary_name(worker: str, time_ns: int) -> str:
@@ -213,8 +213,8 @@ def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
 
 def _folder_notice(error: OSError) -> Notice:
     steps = {
-        errno.ENOENT: "Check the path; if nothing has been written there yet, reload later",
-        errno.ENOTDIR: "Give a folder, or a regular file",
+        errno.ENOENT: "Check the path. If nothing has been written there yet, reload later",
+        errno.ENOTDIR: "Pass a folder or a regular file",
     }
     problem = f"this folder cannot be listed ({error.strerror or error})"
     return _notice(str(error.filename or ""), problem, steps.get(error.errno or 0, _GIVE_RIGHT))

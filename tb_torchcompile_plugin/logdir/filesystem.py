@@ -88,7 +88,7 @@ def open_regular(path: str) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file", path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def open_binary(path: str) -> BinaryIO:
@@ -157,7 +157,7 @@ def explain_write_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"cannot be written ({error.strerror})", file=path, next_step="Name another"
+            f"cannot be written ({error.strerror})", file=path, next_step="Choose another path"
         ) from error
 
 
@@ -224,7 +224,7 @@ def _read_whole(file: File) -> bytes | UserError:
             return stream.read(file.size)
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
-        return UserError(problem, file=file.path, next_step="Check that it exists and its mode")
+        return UserError(problem, file=file.path, next_step="Check that it exists and is readable")
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -285,13 +285,13 @@ def _user_error(url: str, error: Exception, *, writing: bool = False) -> UserErr
     cause = _one_line(error)
     if writing:
         problem = f"the store cannot be written ({cause})"
-        next_step = "Give this process credentials that may write there, or name another place with --out"
+        next_step = "Give this process credentials with write access, or choose another location with --out"
     elif isinstance(error, FileNotFoundError):
         problem = "there is no such file, folder or bucket"
-        next_step = "Check the address; if nothing has been written there yet, reload later"
+        next_step = "Check the address. If nothing has been written there yet, reload later"
     elif isinstance(error, PermissionError) or "Credential" in type(error).__name__:
         problem = f"access was refused ({cause})"
-        next_step = "Give this process credentials that may list and read it, then reload"
+        next_step = "Give this process credentials with read and list access, then reload"
     else:
         problem = f"the store cannot be read ({cause})"
         next_step = "Check the address and the network, then reload"

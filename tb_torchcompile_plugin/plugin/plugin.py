@@ -34,7 +34,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>What the numbers mean</title>
+<title>Definitions</title>
 <link rel="icon" href="data:,">
 <style>
   :root {{ color-scheme: light dark; }}
@@ -73,7 +73,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         try:
             self._active = bool(self._session.runs().runs)
         except Exception as error:
-            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+            logger.error("Could not list the logdir: %s: %s", type(error).__name__, error)
         finally:
             self._looking.release()
 

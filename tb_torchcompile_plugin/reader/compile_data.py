@@ -90,7 +90,7 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
         counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
         problem = f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})"
         kept = f"{sum(log.records.by_kind.values())} records were read and are shown"
-        step = "If the file was copied, copy it again; else record the run again"
+        step = "If the file was copied, copy it again; otherwise record the run again"
         notices.append(Notice(file.path, problem, kept, step))
     return log
 
@@ -176,19 +176,17 @@ def read_payload(data: CompileData, number: int) -> str:
         with copies.local(data.log) as path:
             return payload_at(path, artifact.log_offset, artifact.log_bytes, artifact.name)
     if artifact.payload >= len(data.summary.payloads):
-        raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
+        raise UserError("refers to a text that is missing", file=data.file, next_step="Record it again")
     try:
         return payload_text(data.summary, artifact.payload)
     except DAMAGED as error:
-        raise UserError(
-            "holds a text that is damaged", file=data.file, next_step="Record it again"
-        ) from error
+        raise UserError("contains a damaged text", file=data.file, next_step="Record it again") from error
 
 
 def _nothing(data: CompileData, number: int) -> NotFound:
     if data.summary.environment.capture == "summary":
         return NotFound(
-            'no graphs and no code were stored: the run was recorded with capture="summary"', next_step=_HOW
+            'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
         )
     return NotFound(
         f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"

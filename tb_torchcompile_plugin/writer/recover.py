@@ -63,7 +63,7 @@ def recover(
     _add_breaks(recovered, now, earlier, source)
     codes = _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
-        when, remedy = "before recording began", "Create the handler before the first call of the model"
+        when, remedy = "before recording began", "Create the handler before the first call to the model"
         if before is not None:
             when, remedy = "while nothing was recording", "Keep one recorder open"
         recovered.warnings.append(

@@ -209,7 +209,7 @@ def bounded(
             kept.pop()
         else:
             raise WrongArgument(
-                f"{most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
+                f"{most_bytes} bytes are too few for an answer", next_step=f"Allow at least {size(answer)}"
             )
     return answer
 

@@ -63,7 +63,7 @@ def search(report: reports.Report, word: str) -> Matches:
     """Find the rows that contain a word, whatever its case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
-            "there is nothing to search for", next_step="Name a kernel, an operator, a file or a word"
+            "the search text is empty", next_step="Search for a kernel, an operator, a file or a word"
         )
     matches = [match for table in tables(report) for match in _matches(table, word.lower())]
     return Matches(len(matches), matches)
@@ -79,7 +79,7 @@ def source_lines(report: reports.Report, place: str) -> KnownLines:
     file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:
         there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
-        raise NotFound(f"no line of {name!r} was recorded", next_step=f"There are lines of {there}")
+        raise NotFound(f"no line of {name!r} was recorded", next_step=f"Files with recorded lines: {there}")
     lines = sorted(by_file[file].values(), key=lambda line: line.line)
     if number:
         lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]

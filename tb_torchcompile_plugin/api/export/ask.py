@@ -138,19 +138,19 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 LEFT_OUT: Mapping[str, str] = {
     "all_runs": "Other runs are left out of this file",
     "baseline": "Other runs are left out of this file",
-    "timeline_flame": "Flame graphs of a stretch of time are left out of this file",
-    "timeline_range": "What is measured in a stretch of time is left out of this file",
+    "timeline_flame": "Flame graphs of a time range are left out of this file",
+    "timeline_range": "Measurements of a time range are left out of this file",
     "timeline_trim": "The trace is left out of this file",
     "trace_file": "The trace is left out of this file",
 }
 # Why a question that differs from those that are kept has no answer.
 INCOMPLETE: Mapping[str, str] = {
     "timeline": "The timeline of this span is left out of this file",
-    "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
+    "timeline_search": "In this file you can search only for its kernels, operators and compilations",
     "timeline_slice": "The details of this slice are left out of this file",
     "what_if": "This combination of fixes is left out of this file",
     "rank_what_if": "This combination of fixes is left out of this file",
-    "memory": "This stretch of time is left out of this file",
+    "memory": "This time range is left out of this file",
     "compare": "This comparison is left out of this file",
 }
 # These are asked about what `--compare` names, and the timeline's as far as its budget goes.

@@ -118,8 +118,8 @@ STATIC = Path(__file__).parents[2] / "static"
 SCRIPT = "file.js"
 _STATIC_IMPORT = re.compile(r'(?:from|import)\s*"\./([\w.]+)"')
 _WITHOUT_SCRIPTS = (
-    "This file needs JavaScript. If a server shows it without, save it and open it from disk: "
-    "it asks for nothing else."
+    "This file needs JavaScript. If a server blocks it, save the file and open it from disk: "
+    "it needs nothing else."
 )
 _HEAD = """<!doctype html>
 <html lang="en">

@@ -38,8 +38,8 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
             notices += [
                 Notice(
                     span.file.path,
-                    "another trace has the same worker and time in its name: this one gets no digest",
-                    next_step="Rename it, or remove the one that is not needed",
+                    "another trace has the same worker and time in its name, so no digest is written for this one",
+                    next_step="Rename it, or remove the one that you do not need",
                 )
                 for span in worker.spans
                 if span not in nameable
@@ -76,8 +76,8 @@ def index(
                 raise UserError(
                     f"{outcome.notice.problem}, after {written} digests",
                     file=outcome.notice.file,
-                    next_step="Make room, or name another folder with --out DIR, then run this again: "
-                    "it goes on where it stopped",
+                    next_step="Free disk space, or choose another folder with --out DIR, then run this again: "
+                    "it continues where it stopped",
                 )
             written += outcome.kind == "written"
             yield order, outcome

@@ -24,8 +24,12 @@ def left_out(what: str, kept: int, total: int) -> list[DigestNotice]:
     """Return the notice that only the first rows are there; [] where all are."""
     if kept >= total:
         return []
-    problem = f"too long for a digest: of {total} {what} it holds {f'the first {kept}' if kept else 'none'}"
-    return [DigestNotice(problem=problem, kept="The trace holds all of it", next_step="Record fewer steps")]
+    problem = (
+        f"too long for a digest: it contains {f'the first {kept}' if kept else 'none'} of {total} {what}"
+    )
+    return [
+        DigestNotice(problem=problem, kept="The trace contains all of them", next_step="Record fewer steps")
+    ]
 
 
 def packed(*columns: Int64s) -> bytes:
@@ -77,7 +81,7 @@ def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
         message = data if isinstance(data, UserError) else _parsed(data, file.path)
         if isinstance(message, Digest) and message.format_version > FORMAT_VERSION:
             message = UserError(
-                f"the digest has format version {message.format_version}, this reads up to {FORMAT_VERSION}",
+                f"the digest has format version {message.format_version}; this version reads up to {FORMAT_VERSION}",
                 file=file.path,
                 next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
             )
@@ -99,9 +103,9 @@ def _parsed(data: bytes, path: str) -> Digest | UserError:
     try:
         message: Digest = Digest.FromString(data)
     except DecodeError:
-        return UserError("the file is no digest, or is cut off", file=path, next_step=_WRITE_AGAIN)
+        return UserError("the file is not a digest, or is cut off", file=path, next_step=_WRITE_AGAIN)
     if message.format_version == 0:
-        return UserError("the file is no digest", file=path, next_step=_WRITE_AGAIN)
+        return UserError("the file is not a digest", file=path, next_step=_WRITE_AGAIN)
     return message
 
 

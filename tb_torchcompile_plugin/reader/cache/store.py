@@ -95,7 +95,7 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
+        _log.warning("a damaged cache entry is replaced: %s (%s)", entry, error)
         return None
     cache.mark_used(entry)
     return Trace(

@@ -130,7 +130,7 @@ class Trace(Contents):
     @property
     def is_cut_off(self) -> bool:
         """Whether the file ends before its events do: of no moment is it known what else happened then."""
-        return any(notice.tells_of_a_cut for notice in self.notices)
+        return any(notice.is_truncated for notice in self.notices)
 
     @property
     def is_lossy(self) -> bool:
@@ -316,9 +316,9 @@ def ingest(
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
-                "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+                "this is not a PyTorch profiler trace: it contains no events of torch",
                 file=path,
-                next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
+                next_step="Record it with torch.profiler, or open it in the tool that wrote it",
             )
         contents.file = (before.st_size, before.st_mtime_ns)
         metadata, damage = read_surroundings(head, outcome.stop.tail)
@@ -365,10 +365,10 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
     try:
         now = os.stat(path)
     except OSError:
-        return [Notice(path, "the file was removed while it was read", "what was read is shown")]
+        return [Notice(path, "the file was removed while it was read", "the part that was read is shown")]
     if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
         return []
-    kept = "its state at the start of reading is shown"
+    kept = "its state when reading started is shown"
     return [Notice(path, "the file changed while it was read", kept, "Reload")]
 
 
@@ -376,7 +376,9 @@ def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> li
     kept = f"{contents.events} events were read and are shown"
     notices = []
     unfinished = outcome.stop.state == "eof"
-    step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
+    step = (
+        "If it is still being written, reload later; otherwise copy or record it again" if unfinished else ""
+    )
     losses = dict(contents.losses)
     if outcome.stop.problem or unfinished:
         problem = outcome.stop.problem or "the trace is cut off: the file ends before its events do"
@@ -393,7 +395,7 @@ def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> li
     if pairs:
         notices.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
     if not contents.events and not notices:
-        notices.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
+        notices.append(Notice(path, "the trace contains no events", "", "Check that the profiler was active"))
     return notices
 
 

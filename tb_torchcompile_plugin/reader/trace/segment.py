@@ -48,10 +48,10 @@ _scan = json.JSONDecoder(strict=False).raw_decode
 
 DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
-NO_EVENT = "entries that are no events, skipped"
+NO_EVENT = "entries that are not events, skipped"
 BAD_UTF8 = "events with invalid UTF-8, repaired"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-GARBAGE = "stretches between events that are no JSON, skipped"
+GARBAGE = "text between events that is not JSON, skipped"
 
 
 class ScanStep(NamedTuple):

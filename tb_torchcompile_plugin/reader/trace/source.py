@@ -60,8 +60,8 @@ def open_source(path: str, size: int | None = None) -> "Source":
             return GzipSource(path, descriptor, size, max_inflated_bytes())
         for prefix, name in _OTHER_FORMATS.items():
             if magic.startswith(prefix):
-                step = "Unpack it, or use gzip"
-                raise UserError(f"the file is packed with {name}", file=path, next_step=step)
+                step = "Decompress it, or use gzip"
+                raise UserError(f"the file is compressed with {name}", file=path, next_step=step)
         return PlainSource(path, descriptor, size)
     except BaseException:
         os.close(descriptor)
@@ -95,10 +95,10 @@ class PlainSource:
             try:
                 part = os.pread(self._descriptor, count, offset)
             except OSError as error:
-                self.problem = f"the file could not be read from byte {offset} on ({error.strerror})"
+                self.problem = f"the file could not be read beyond byte {offset} ({error.strerror})"
                 break
             if not part:
-                self.problem = "the file became shorter while it was read"
+                self.problem = "the file shrank while it was read"
                 break
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
@@ -162,7 +162,9 @@ class GzipSource:
             self._finish("the gzip stream is cut off")
         if self._base + len(self._window) > self._limit:
             del self._window[max(0, self._limit - self._base) :]
-            self._finish(f"it inflates to more than {self._limit} bytes, the limit set by {_LIMIT_VARIABLE}")
+            self._finish(
+                f"it decompresses to more than {self._limit} bytes, the limit set by {_LIMIT_VARIABLE}"
+            )
 
     def _next_member(self) -> None:
         rest = self._inflater.unused_data
@@ -229,16 +231,14 @@ def _no_trace(source: Source, text: bytes) -> UserError:
     if known := other_format("", text[:_SNIFFED]):
         problem, step = known
     elif not text:
-        problem, step = source.problem or "the file holds nothing", "Record the trace again"
+        problem, step = source.problem or "the file is blank", "Record the trace again"
     elif text.lstrip()[:1] in (b"{", b"["):
-        problem = (
-            "this JSON file holds no traceEvents; it is no profiler trace, or it is cut off before its events"
-        )
+        problem = "this JSON file contains no traceEvents: it is not a profiler trace, or is cut off before its events"
         step = "If the profiler is still writing it, try again later"
     else:
         problem, step = (
-            "this is no profiler trace: it is not JSON",
-            "Give a *.pt.trace.json or *.pt.trace.json.gz file",
+            "this is not a profiler trace: it is not JSON",
+            "Pass a *.pt.trace.json or *.pt.trace.json.gz file",
         )
     return UserError(problem, file=source.path, next_step=step)
 
@@ -267,7 +267,7 @@ def read_surroundings(head: Head, tail: bytes | None) -> tuple[dict[str, Any], s
     It is before the array and behind its `]`; tail: what follows that, None where the file is cut off before it.
     """
     if not head.text.strip():
-        return {}, "something follows the event array" if tail and tail.strip() else ""
+        return {}, "unexpected data follows the event array" if tail and tail.strip() else ""
     text = head.text + (b"[]}" if tail is None else b"[]" + tail)
     start = len(text) - len(text.lstrip())
     try:
@@ -280,7 +280,7 @@ def read_surroundings(head: Head, tail: bytes | None) -> tuple[dict[str, Any], s
         problem = "the metadata around the events is damaged or cut off"
     else:
         rest = text[end:].strip(b" \t\r\n\0")
-        problem = "something follows the end of the trace and was ignored" if rest else ""
+        problem = "unexpected data after the end of the trace was ignored" if rest else ""
         if count := len(_EVENT_KEY.findall(rest)):
             problem += f" ({count} events)"
         metadata = load_object(text[:end], float) or {}

@@ -77,7 +77,7 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(3000, "this span", [])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "Span 21.0 ms · all of it on the CPU → Nothing that runs in this span is compiled: what torch compiled (2 "
+        "Span 21.0 ms · all of it on the CPU → No compiled code runs in this span: the compiled code (2 "
         "compilations) is not called here. "
         "Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
     )
