@@ -124,7 +124,7 @@ def test_an_unreadable_record_may_be_what_is_missing(capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert "compilation_metrics of an unknown form: 1" in err and "Error" not in err
     assert "No recompiles in the records that could be read." in out
-    assert "No graph breaks in the records that could be read." in out and "No finding: " not in out
+    assert "No graph breaks in the records that could be read." in out and "No findings: " not in out
 
 
 def test_a_log_alone_does_not_show_where_a_step_goes(tmp_path: Path, capsys: Capture) -> None:

@@ -203,4 +203,4 @@ def test_a_report_has_the_hottest_lines_with_their_sentence(recording, monkeypat
     (run,) = report.read_report(str(recording("handler_breaks"))).runs
     (span,) = run.workers[0].spans
     assert isinstance(span, report.SpanReport)
-    assert span.source == known.rows[:3] and span.headlines["source"] == known.headline
+    assert span.your_code == known.rows[:3] and span.headlines["your_code"] == known.headline

@@ -138,7 +138,7 @@ def test_garbage_between_records(tmp_path: Path) -> None:
     assert ids(summary) == ["0/0", "1/0"]
     assert list(summary.recompiles[0].reasons) == ["0/0: x"]
     assert dict(summary.records.unreadable) == {
-        "no record (garbage between records)": 3,
+        "not a record (garbage between records)": 3,
         "lines that belong to no record": 1,
     }
 
