@@ -45,7 +45,7 @@ def test_a_rank_that_is_not_there_is_a_wrong_argument(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(job), "--rank", "7"]) == 2
-    assert "no rank 7; those here: 0, 1, 2" in capsys.readouterr().err
+    assert "there is no rank 7; available: 0, 1, 2" in capsys.readouterr().err
     write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
     assert main(["report", str(tmp_path), "--rank", "0"]) == 2
     assert "there is no job of several ranks" in capsys.readouterr().err

@@ -156,7 +156,7 @@ def test_spans_of_one_host_overlap_and_clocks_of_several_may_be_wrong(
     if ranks:
         assert polled_in(tmp_path).numbers == ranks
     else:
-        with pytest.raises(UserError, match="at one time"):
+        with pytest.raises(UserError, match="at the same time"):
             polled_in(tmp_path)
 
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
-from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
+from tb_torchcompile_plugin.torch_names.slices import LOOKUPS, is_region
 
 _SHAPES_SHOW = "The step needs this work. Operators shows its shapes if recorded with record_shapes=True"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
@@ -45,7 +45,8 @@ class LargeSite(Cause):
             is_operator = kind == "eager_operators" and not site.file and on_cpu
             is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
             named = [name for row in rows if row.site == site.site for name in row.names]
-            inside = next((name for name in named if short_kernel(name) not in site.site), "")
+            others = (name for name in named if short_kernel(name) not in site.site and not is_region(name))
+            inside = next(others, "")
             is_position = site.site.startswith(("after ", "before "))
             title = f"Time {site.site}" if is_position else site.site
             what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
@@ -108,7 +109,7 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
         return (
             "Compile the function that calls them, or replace several calls with one operator on all inputs"
         )
-    if site.file:
+    if site.file and not (names and all(map(is_region, names))):
         return (
             "Move it out of the step: compute it once before the loop, in data loader workers, or on the GPU"
         )

@@ -157,7 +157,7 @@ def _who(row: RunFinding) -> str:
     """Return " (ranks 0, 1)", or the number of spans with the finding; "" for one."""
     if len(row.ranks) > 1:
         return f" (ranks {listed_numbers(row.ranks)})"
-    return f" ({row.times} times)" if row.times > 1 else ""
+    return f" ({row.times} spans)" if row.times > 1 else ""
 
 
 def _print_ranks(console: Console, answer: FirstAnswer) -> None:

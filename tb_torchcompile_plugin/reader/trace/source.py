@@ -231,7 +231,7 @@ def _no_trace(source: Source, text: bytes) -> UserError:
     if known := other_format("", text[:_SNIFFED]):
         problem, step = known
     elif not text:
-        problem, step = source.problem or "the file is blank", "Record the trace again"
+        problem, step = source.problem or "the file is empty", "Record the trace again"
     elif text.lstrip()[:1] in (b"{", b"["):
         problem = "this JSON file contains no traceEvents: it is not a profiler trace, or is cut off before its events"
         step = "If the profiler is still writing it, try again later"

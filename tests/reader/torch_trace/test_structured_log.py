@@ -177,7 +177,7 @@ def test_a_long_payload_costs_no_more_than_its_length(
 
 @pytest.mark.parametrize("data", [b"\n\n", b"no log at all", b"{}", b"\0" * 100, b"\x1f\x8b broken"])
 def test_what_is_no_log_is_a_user_error(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UserError, match="holds no record"):
+    with pytest.raises(UserError, match="contains no records"):
         read_log(written(tmp_path, data))
 
 

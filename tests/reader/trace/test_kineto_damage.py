@@ -252,8 +252,8 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b'{"schemaVersion": 1, "tra', "contains no traceEvents"),
         (b"[1, 2, 3]", "contains no traceEvents"),
         (b"<html>", "it is not JSON"),
-        (b"\x28\xb5\x2f\xfd" + b"x" * 20, "packed with zstd"),
-        (gzip.compress(b"", mtime=0), "the file holds nothing"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 20, "compressed with zstd"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
     ],
 )
 def test_no_trace_at_all(tmp_path: Path, content: bytes, message: str) -> None:
