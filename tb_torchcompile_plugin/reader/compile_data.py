@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 
 @dataclass(frozen=True)
 class Packages:
-    """Where the texts of packages lie that another process compiled."""
+    """The location of texts of packages that another process compiled."""
 
     data: "CompileData"
     first: int  # the first of them among the artifacts of the process that runs them
@@ -32,7 +32,7 @@ class CompileData(Memoized):
 
     summary: CompileSummary  # what is known, merged
     source: Literal["summary", "torch_trace"]
-    file: str  # where it comes from first
+    file: str  # its main file
     notices: list[Notice] = field(default_factory=list)  # what could not be read
     log: File | None = None  # holds the texts of artifacts with a `log_offset`
     packages: Packages | None = None  # those that another process compiled
@@ -40,7 +40,7 @@ class CompileData(Memoized):
 
     @property
     def is_lossy(self) -> bool:
-        """Whether records could not be read: what they hold is unknown."""
+        """Whether records could not be read, so that their contents are unknown."""
         return bool(self.summary.records.unreadable)
 
     def none_of(self, what: str) -> str:

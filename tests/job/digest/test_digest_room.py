@@ -108,9 +108,9 @@ def test_what_is_held_are_the_first_whole_steps(job: TracedJob, cut: Cut) -> Non
         if gpu:
             assert gpu.steps.compute.tolist() == all_gpu.steps.compute[:kept].tolist()
             assert gpu.exposed.ends.max() <= gpu.steps.end.max()
-        told = [f"of {STEPS} {what} it holds" for what in ("steps", "steps of the host")]
-        for count, words in zip((kept, host), told):
-            assert (count < STEPS) == any(words in problem for problem in problems(one))
+        endings = [f" of {STEPS} {what}" for what in ("steps", "steps of the host")]
+        for count, ending in zip((kept, host), endings):
+            assert (count < STEPS) == any(problem.endswith(ending) for problem in problems(one))
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[2] > (0, 0) == counts[-1]
 
 
