@@ -1,4 +1,4 @@
-"""The ranks of a run that were read, joined to a job; and why some of them are not in it."""
+"""Join the ranks of a run that were read to a job, with the reasons for excluded ranks."""
 
 import logging
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def why_not(file: File, error: Exception) -> Notice:
 
 
 def unexpected(file: File | None, error: Exception) -> Notice:
-    """A mistake of ours, which costs one file and not all of them."""
+    """A bug, which affects only one file."""
     name = file.name if file else "a trace"
     _log.debug("%s could not be read", name, exc_info=error)
     return Notice(

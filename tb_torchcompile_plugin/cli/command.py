@@ -97,7 +97,9 @@ def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "logdir", help="a folder or one trace (default: the newest span of the first worker)"
     )
     for name in ("run", "worker", "span"):
-        what_if.add_argument(f"--{name}", dest=f"only_{name}", default="", help=f"only this {name}")
+        what_if.add_argument(
+            f"--{name}", metavar="NAME", dest=f"only_{name}", default="", help=f"only this {name}"
+        )
     what_if.add_argument(
         "--fix", metavar="ID", action="append", default=[], help="apply this fix; can be repeated"
     )

@@ -24,6 +24,7 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     for name in ("run", "worker", "span"):
         parser.add_argument(
             f"--{name}",
+            metavar="NAME",
             dest=f"only_{name}",
             default="",
             help=f"this {name} (default: the one that the tab opens)",

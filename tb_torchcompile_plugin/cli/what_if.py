@@ -59,13 +59,13 @@ def _offer(
 
 
 def _full_id(start: str, ids: list[str]) -> str:
-    """Return the only id that begins so: tables cut long ones."""
+    """Return the only id with this start, because tables shorten long ids."""
     matches = [id for id in ids if id.startswith(start.rstrip("…"))]
     return matches[0] if len(matches) == 1 and start not in ids else start
 
 
 def print_scenario(where: str, scenario: Scenario) -> None:
-    """Print the step, its fixes, and what the picked ones bring together."""
+    """Print the step, its fixes, and the combined gain of the selected ones."""
     console = stdout_console()
     print_lines(console, where)
     if scenario.why_nothing is not None:
@@ -82,5 +82,5 @@ def print_scenario(where: str, scenario: Scenario) -> None:
             print_lines(console, *filter(None, (row.next_step, row.note)), indent="  ")
     for when, picture in (("now", scenario.now), ("after", scenario.after)):
         if picture:
-            print_table(console, f"where a step goes {when}: the host", picture.host)
-            print_table(console, f"where a step goes {when}: each GPU", picture.gpus)
+            print_table(console, f"the step {when}: host", picture.host)
+            print_table(console, f"the step {when}: GPUs", picture.gpus)

@@ -39,7 +39,7 @@ _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # no
 
 
 def has_text(kind: str, record: Record) -> bool:
-    """Whether there is a text to keep. Most records are marks of spans, or describe an input in their envelope."""
+    """Whether there is a text to store. Most records mark spans, or describe an input in their envelope."""
     if kind == records.CHROMIUM_EVENT:  # its content is in the spans
         return False
     return record.payload is not None or kind == records.METRICS or kind not in records.KINDS
@@ -145,7 +145,7 @@ def payload_text(summary: pb.CompileSummary, index: int) -> str:
 
 
 def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """Return `summary` for the disk: its payloads together in one stream, everything else that grows in another.
+    """Return `summary` for the disk: payloads in one stream, other growing fields in another.
 
     Without payloads it is `summary` itself, plain.
     """
@@ -162,7 +162,7 @@ def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
 
 
 def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """Return a copy with its payloads in one stream: less than half of what they take one by one."""
+    """Return a copy with its payloads in one stream, which takes less than half of the space."""
     copy = pb.CompileSummary()
     copy.CopyFrom(summary)
     if lzma is None or summary.payload_block:
@@ -264,7 +264,7 @@ def load(path: str) -> CompileSummary:
 def save(summary: CompileSummary, path: str) -> None:
     """Write `summary` to `path`, atomically: readers see the old file or the whole new one.
 
-    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB); nothing is left behind then, nor where it is
+    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB); no files remain then, nor if it is
     interrupted.
     """
     summary.format_version = FORMAT_VERSION

@@ -100,7 +100,7 @@ def lines_of_calls(code: str) -> dict[str, list[int]]:
 class CodeCall:
     """One call in the body of an output code."""
 
-    operator: str | None  # "aten::mm" of a library call, else None
+    operator: str | None  # "aten::mm" of a library call, otherwise None
     kernel: str | None  # the variable of a generated kernel
     source_nodes: list[str]  # from the comment above it
     buffers: frozenset[str]  # names among its arguments and results

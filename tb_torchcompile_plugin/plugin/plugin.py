@@ -1,7 +1,7 @@
 """The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
 
-All but one are read-only; `reading` stops the reading of a trace. Parameters are ids that discovery made, never
-paths: they are looked up, nothing is joined to a folder. `api.routes` answers; this module only serves.
+All routes except `reading`, which stops reading a trace, are read-only. Parameters are ids from discovery, never paths:
+they are looked up, not joined to a folder. `api.routes` computes the answers.
 """
 
 import os
@@ -50,7 +50,7 @@ _PAGE = """<!doctype html>
 
 
 class TorchCompilePlugin(base_plugin.TBPlugin):
-    """The plugin: routes and nothing else."""
+    """The plugin, which consists of routes."""
 
     plugin_name = "torch_compile"
 

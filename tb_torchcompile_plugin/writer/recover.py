@@ -1,4 +1,4 @@
-"""Recover compilations from before recording began from what torch keeps of them.
+"""Recover compilations from before recording started from the data that torch keeps.
 
 Warming up before the profiler is created is the normal use. torch keeps the metrics of the last 64 compilations, the
 reasons of graph breaks (until torch._dynamo.reset()), counters, and, reachable from the compiled functions, the

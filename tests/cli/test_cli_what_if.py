@@ -24,8 +24,8 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recor
         r"^Step 13\.0 ms on the host’s clock → about 1\.\d+ ms \(.+\) with 3 fixes\.", out, re.MULTILINE
     )
     assert 'torch.compile(model, mode="reduce-overhead")' in out
-    titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("where a step goes ")]
-    assert titles == ["where a step goes now"] * 2 + ["where a step goes after"] * 2
+    titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("the step ")]
+    assert titles == ["the step now"] * 2 + ["the step after"] * 2
 
 
 def test_json_is_the_answer_of_the_route(run: Run, recording: Recording) -> None:

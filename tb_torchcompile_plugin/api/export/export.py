@@ -20,14 +20,14 @@ from tb_torchcompile_plugin.errors import UserError
 
 
 class ContentLine(msgspec.Struct, frozen=True):
-    """A line of the list of contents: what, and how much of it or why not."""
+    """A line of the list of contents: the item, and its amount or the reason for its absence."""
 
     what: str
     text: str
 
 
 class FileContents(msgspec.Struct, frozen=True):
-    """What a file shows of itself: where it is from, what it holds, what was left out, and why."""
+    """Information about the file: its source, its contents, and omissions with their reasons."""
 
     title: str
     made: str  # when, UTC
@@ -120,7 +120,7 @@ class Export:
             wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
 
     def _first(self) -> Iterator[bytes]:
-        """Yield all about the span that was picked; what is shown first lies together."""
+        """Yield the answers about the selected span; the first ones shown are stored together."""
         run, _, span = self.ids
         yield from self._panels(*self.ids)
         answers = plural(len(self.pack.locations), "answer")

@@ -1,4 +1,4 @@
-"""The timeline of one span as far as its budget goes: an overview of all of it, and steps at full detail."""
+"""The timeline of one span within its size limit: an overview, and steps in full detail."""
 
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -116,7 +116,7 @@ class TimelinePart:
         self.slices = self.searched = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
-        """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
+        """Yield its blocks. stretches: most important first. names: search terms of links."""
         tiles = starmap(self._tile, self._tiles.missing(*self._timeline.extent, self._tiles.lowest))
         before = self._reader.pack.bytes
         yield from self._some(tiles)

@@ -1,4 +1,4 @@
-"""Which digests a logdir lacks, and how they come to be: `tb-torchcompile index`."""
+"""Find and write the missing digests of a logdir: `tb-torchcompile index`."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -63,10 +63,9 @@ def _absolute(path: str) -> str:
 def index(
     orders: Sequence[Order], workers: int, scheduler: str
 ) -> Generator[tuple[Order, Attempted], None, None]:
-    """Carry out orders in so many processes, or on a cluster of Dask; yield each with its outcome as it is done.
+    """Execute orders in this many processes, or on a Dask cluster; yield each with its outcome when it is done.
 
-    Raises UserError where the disk is full, as nothing else would fit either, and where there is no scheduler; what was
-    written stays.
+    Raises UserError if the disk is full or if there is no scheduler; written digests remain.
     """
     written = 0
     answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)

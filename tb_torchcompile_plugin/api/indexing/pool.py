@@ -56,7 +56,7 @@ class Order(NamedTuple):
     worker: WorkerFiles  # whose digest it is, without its spans
     span: SpanFile
     path: str  # where it goes, a path or URL
-    there: File | None = None  # what lies at a URL
+    there: File | None = None  # the file at a URL
     beside: File | None = None  # the digest next to the trace, where it is written elsewhere
 
 
@@ -86,7 +86,7 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
 
 
 def _read(file: File) -> Trace:
-    """Read a trace. Nothing of it is stored; what is in the cache already is used."""
+    """Read a trace from the cache if possible, without storing it."""
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
@@ -96,14 +96,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Attempted(NamedTuple):
-    """What became of an order, on whichever process or machine."""
+    """The outcome of an order, on any process or machine."""
 
     kind: Literal["written", "there already", "failed", "no room"]
     notice: Notice | None = None  # why it failed; of `no room`, which costs all others too, where
 
 
 def attempt(order: Order) -> Attempted:
-    """Carry out one order. Never raises an Exception."""
+    """Execute one order. Never raises an Exception."""
     try:
         return Attempted(write_digest(order))
     except UserError as error:
@@ -140,7 +140,7 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
 def _until_broken(
     waiting: deque[Order], workers: int
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
-    """Return what was lost, [] at the end. No more is handed out than is being read, so that nothing else is lost."""
+    """Return lost orders, [] at the end. Only as many as are being read are submitted, so that no others are lost."""
     running: dict[futures.Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
@@ -183,7 +183,7 @@ def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future
 def _pool(workers: int) -> futures.ProcessPoolExecutor:
     """Start fresh processes: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
-    # A pool waits for all of its processes, and each of them for the others.
+    # A pool waits for all of its processes, and each process for the others.
     return futures.ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
 
 

@@ -1,4 +1,4 @@
-"""How is a digest stored? As one protobuf message of compressed sections, written whole or not at all."""
+"""Store a digest as one protobuf message of compressed sections, written completely or not at all."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ def load(file: File) -> Digest:
 
 
 def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
-    """Read each in its turn, or return why it cannot be read."""
+    """Read them one by one; yield why a file cannot be read."""
     for file, data in zip(files, _read_all(files)):
         message = data if isinstance(data, UserError) else _parsed(data, file.path)
         if isinstance(message, Digest) and message.format_version > FORMAT_VERSION:
@@ -89,7 +89,7 @@ def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
 
 
 def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
-    """Read files whole: there are thousands of them, and each is small."""
+    """Read complete files, of which there are thousands of small ones."""
     contents = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _REQUESTS)
     for file in files:
         if file.size <= 2 * MOST_BYTES:
@@ -110,7 +110,7 @@ def _parsed(data: bytes, path: str) -> Digest | UserError:
 
 
 def is_current(file: File | None, trace: File) -> bool:
-    """Whether it is a digest of this very trace. One that a newer version of the package wrote counts, too."""
+    """Whether it is a digest of this trace, also if a newer version of the package wrote it."""
     if file is None:
         return False
     (data,) = _read_all([file])
