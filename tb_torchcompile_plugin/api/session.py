@@ -353,9 +353,7 @@ def all_read(profile: Profile | None) -> Progress:
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
     """Reword the notices about a trace without its end: it may still be written, and is read again then."""
-    step = (
-        "Reload to read it again when it changes. If it is no longer being written, copy or record it again"
-    )
+    step = "Reload to read it again when it changes. If writing has ended, copy or record it again"
     return [
         replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
         if notice.is_truncated

@@ -46,9 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    mcp = commands.add_parser(
-        "mcp", help="serve an agent over the Model Context Protocol, on stdin and stdout"
-    )
+    mcp = commands.add_parser("mcp", help="serve an agent over the Model Context Protocol (stdio)")
     mcp.add_argument(
         "logdir",
         nargs="?",
@@ -59,13 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     kernel.add_argument("logdir", help="see report")
     kernel.add_argument("name", help="name of the kernel, as printed by report")
     kernel.add_argument("--graph", metavar="KEY", help="only the kernel of the graph with this key")
-    kernel.add_argument(
-        "--extract", metavar="FILE", help="write inductor's benchmark of the kernel to FILE instead"
-    )
+    kernel.add_argument("--extract", metavar="FILE", help="write inductor's benchmark of it to FILE instead")
     kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
-    compare = commands.add_parser(
-        "compare", help="compare the newest spans of two logdirs or traces; with --fail-on, as a CI gate"
-    )
+    compare = commands.add_parser("compare", help="compare two logdirs or traces; with --fail-on, a CI gate")
     compare.add_argument(
         "a",
         metavar="BASE",
@@ -93,16 +87,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what_if = commands.add_parser("what-if", help="predict the step time with some fixes")
-    what_if.add_argument(
-        "logdir", help="a folder or one trace (default: the newest span of the first worker)"
-    )
+    what_if.add_argument("logdir", help="a folder (newest span of the first worker) or one trace")
     for name in ("run", "worker", "span"):
-        what_if.add_argument(
-            f"--{name}", metavar="NAME", dest=f"only_{name}", default="", help=f"only this {name}"
-        )
-    what_if.add_argument(
-        "--fix", metavar="ID", action="append", default=[], help="apply this fix; can be repeated"
-    )
+        only = f"only_{name}"
+        what_if.add_argument(f"--{name}", metavar="NAME", dest=only, default="", help=f"only this {name}")
+    what_if.add_argument("--fix", metavar="ID", action="append", default=[], help="a fix; can be repeated")
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     what_if.set_defaults(
         run=lambda a: show_what_if(a.logdir, (a.only_run, a.only_worker, a.only_span), a.fix, a.json)
@@ -115,13 +104,9 @@ def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="write missing digests, so that jobs of many ranks can be shown without reading their traces",
     )
     index.add_argument("logdir", help="a folder or one trace; a path or a URL")
-    index.add_argument(
-        "--out", metavar="DIR", default="", help="write below this folder, if the logdir is not writable"
-    )
+    index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
     engine = index.add_mutually_exclusive_group()
-    engine.add_argument(
-        "--workers", type=_count, metavar="N", help="number of processes (default: one per core)"
-    )
+    engine.add_argument("--workers", type=_count, metavar="N", help="processes (default: one per core)")
     engine.add_argument(
         "--scheduler",
         metavar="ADDRESS",

@@ -264,8 +264,7 @@ def load(path: str) -> CompileSummary:
 def save(summary: CompileSummary, path: str) -> None:
     """Write `summary` to `path`, atomically: readers see the old file or the whole new one.
 
-    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB); no files remain then, nor if it is
-    interrupted.
+    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB). Failures leave no file behind.
     """
     summary.format_version = FORMAT_VERSION
     with write_atomically(path) as file:

@@ -17,15 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Finding, Panel, Predicted, Role, Severity, severity_of
-from tb_torchcompile_plugin.analysis.formatting import (
-    about,
-    at_line,
-    duration,
-    function_at,
-    often,
-    plural_of_mean,
-    rounded,
-)
+from tb_torchcompile_plugin.analysis.formatting import about, at_line, duration, function_at, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame
@@ -37,9 +29,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-_VERBS = "keep", "take", "request", "load"  # in titles; without an s if the name contains two names
 
 
 class Details(TypedDict, total=False):
@@ -61,9 +50,7 @@ class Cause:
     panel: ClassVar[Panel]
     section: ClassVar[str] = ""  # of the panel, for findings without a row
     role: ClassVar[Role] = "specific"
-    superseded_by: ClassVar[
-        tuple[str, ...]
-    ] = ()  # ids of causes that show the same problem with its cost or root
+    superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same problem with its cost or root
     needs_records: ClassVar[bool] = True  # False: valid even if records of GPUs or operators are missing
     needs_all: ClassVar[bool] = False  # True: not reported if the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
@@ -119,7 +106,7 @@ class Words(NamedTuple):
     """The text of a priced cause.
 
     Placeholders of `title`: {name} the operator, call or function; {place} the user's line; {times} and {often}, such
-    as "2" and "2 times"; {graphs} "2 compiled graphs"; {each} "per step"; {s}, {are} and {keeps} agree with these.
+    as "2" and "2 times"; {graphs} "2 compiled graphs"; {each} "per step"; {s} and {are} agree with these.
     """
 
     title: str  # the cause, as a sentence
@@ -192,8 +179,7 @@ class PricedCause(Cause):
             often=often(row.times),
             s="" if once else "s",
             are="is" if once else "are",
-            graphs=plural_of_mean(row.times, "compiled graph"),
-            **{verb + "s": verb if " and " in row.name else verb + "s" for verb in _VERBS},
+            graphs=f"{times} compiled graph{'' if once else 's'}",
             **unit._asdict(),
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))

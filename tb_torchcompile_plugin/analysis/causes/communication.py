@@ -163,10 +163,8 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     call = fix.enclosing(trace, described, collectives.is_group_call)
     types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[columns.codes_of(trace, "dtype", described)]
-    inputs, outputs = (
-        columns.codes_of(trace, column, described) for column in ("in_elements", "out_elements")
-    )
-    moved = np.maximum(inputs, outputs) * element
+    counts = [columns.codes_of(trace, name, described) for name in ("in_elements", "out_elements")]
+    moved = np.maximum(*counts) * element
     has_size = (call >= 0) & (moved >= 0) & (element > 0)
     order = np.argsort(trace.ts[call[has_size]], kind="stable")
     call, moved = call[has_size][order], moved[has_size][order]

@@ -216,10 +216,8 @@ class CompileInLoop(Cause):
             numbers = within(windows, starts)
             calling = len(np.unique(numbers[numbers >= 0]))
             # The first call may precede the recording.
-            if (
-                calling < max(context.steps - 1, thresholds.steps_least)
-                or context.share(us) < thresholds.gain_percent
-            ):
+            least_calls = max(context.steps - 1, thresholds.steps_least)
+            if calling < least_calls or context.share(us) < thresholds.gain_percent:
                 continue
             step, place = context.profile.of(step_time), at_line(file, line)
             # Scaled to a step without the profiler.
@@ -269,9 +267,8 @@ class DebugBackend(PricedCause):
         next_step, code = split_code(self.words.next_step)
         if forced := next((row for row in _stances_in_force(context) if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
-            next_step = (
-                f'Remove force_backend="{forced.reason}" from set_stance{f" at {place}" if place else ""}'
-            )
+            at = f" at {place}" if place else ""
+            next_step = f'Remove force_backend="{forced.reason}" from set_stance{at}'
         for by in self.large(context):
             yield self.finding(
                 f"{plural(frames, 'frame is', 'frames are')} captured but not compiled: "
@@ -298,8 +295,7 @@ class FrameGivenUp(PricedCause):
     limits = ("gain_percent",)
     words = Words(
         "Functions that torch failed to compile run eagerly{place}",
-        "Compilations shows the reason. Move what breaks the graph in a loop, or changes in each call, out of the "
-        "compiled function",
+        "Compilations shows the reason. Move graph breaks in loops, and changing values, out of the compiled function",
         "If compiled",
     )
 
@@ -429,9 +425,8 @@ class GraphBreaks(PricedCause):
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
         price = f". {break_costs.direct_sentence(profile)}"
         if by:
-            gain_us = by.predicted.gain_us
-            verb = " costs" if len(sites) == 1 else ", cost"
-            price = f"{verb} {about(gain_us, gain_us, gain_us)} {context.where}. "
+            cost_text = about(*3 * (by.predicted.gain_us,))
+            price = f"{' costs' if len(sites) == 1 else ', cost'} {cost_text} {context.where}. "
             price += step_after(by.predicted, fixed, context.time_unit)
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count

@@ -51,9 +51,7 @@ _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # tensor cores: four kernels.
 _FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
 _FUSED_ATTENTION_NS = 8_000  # the shortest kernel in these recordings
-_DOMINANT_PERCENT = (
-    10.0  # of GPU time: kernels with smaller shares are not examined; chosen on the recordings
-)
+_DOMINANT_PERCENT = 10.0  # of GPU time: smaller kernels are not examined; chosen on the recordings
 
 
 class KernelsOfOperator(PricedCause):

@@ -49,9 +49,7 @@ _AS_TENSOR = (
     "example with register_buffer, or read it outside the compiled function"
 )
 _ON_CPU = "It runs on the CPU: move its tensors to the GPU, create them there, or move it out of the step"
-_NEW_SHAPES = (
-    "Its shapes change, and libraries do more work for new shapes: keep them constant, or pad or bucket them"
-)
+_NEW_SHAPES = "Its shapes change, and libraries do more work for new ones: keep, pad or bucket them"
 _SAME_SHAPES = (
     "Its shapes are the same in each step: call it less often, or once for many inputs. If only the first steps are "
     "slow, the library selects its algorithm there (cuDNN benchmarks): record later steps"
@@ -88,7 +86,6 @@ class HostTimeCause(PricedCause):
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
         kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
-        # Long calls are points, too.
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
         groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
         for code, culprit in enumerate(blamed.culprits):
@@ -208,7 +205,7 @@ class Library(HostTimeByNameCause):
     id = "library"
     panel = "operators"
     words = Words(
-        "{name} {takes} host time{place}",
+        "Host time is spent in {name}{place}",
         "Call it less often or outside the step. Work that it repeats for each parameter or batch can be done at once",
     )
 
@@ -233,7 +230,7 @@ class SlowOperator(HostTimeByNameCause):
     id = "operator"
     panel = "operators"
     words = Words(
-        "{name} {keeps} the host busy{place}",
+        "Host time is spent in {name}{place}",
         "It does more than launch kernels, for example cuDNN planning for a new shape: keep shapes constant, or pad or "
         "bucket them. record_shapes=True shows whether they change",
     )
@@ -274,8 +271,7 @@ class Guards(HostTimeCause):
     ) -> Finding:
         """Name the list or dict whose elements a large share of the guards compare."""
         ran, data = context.regions_that_ran, context.profile.data
-        compiled = (other for other in context.rows(compilations) if other.compile_id in ran)
-        keys = {(other.epoch, other.compile_id) for other in compiled}
+        keys = {(row.epoch, row.compile_id) for row in context.rows(compilations) if row.compile_id in ran}
         frames = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
         checks = [guard for frame in frames for guard in frame.guards]
         elements = compilation_details.most_guarded_container(checks)
@@ -293,7 +289,7 @@ class DriverAllocations(HostTimeCause):
     id = "allocation"
     panel = "memory"
     words = Words(
-        "{name} {requests} memory from the driver {often} {each}{place}",
+        "Memory is requested from the driver {often} {each} ({name}){place}",
         "Let torch reuse cached memory: no torch.cuda.empty_cache() in the loop. Pin buffers once and reuse them",
         "Without these calls",
     )
@@ -322,7 +318,7 @@ class ModuleLoad(HostTimeCause):
     panel = "step"
     section = "ledger"
     words = Words(
-        "{name} {loads} code onto the GPU{place}",
+        "Code is loaded onto the GPU ({name}){place}",
         "This happens once per kernel: warm up with every shape before the profiled steps",
     )
 

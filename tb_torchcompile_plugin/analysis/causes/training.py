@@ -1,7 +1,4 @@
-"""Which work of autograd and of the optimizer could a training step avoid?
-
-Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. Optimizer: many launches.
-"""
+"""Which work of autograd and of the optimizer could a training step avoid?"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -148,9 +145,7 @@ class RecomputedForward(PricedCause):
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), list(recomputed(profile)), profile.data
         moments = [[*eager, *(part.likely for part in compiled)]]
-        if (
-            compiled
-        ):  # cheap kernels between a recomputed operator and one of the gradient may belong to either
+        if compiled:  # cheap kernels between recomputed operators and the gradient may belong to either
             moments.append([*eager, *(moment for part in compiled for moment in part.heavy)])
             moments.append([*eager, *(part.widest for part in compiled)])
         times = [fix.on_tracks(profile, *np.array(rows, np.int64).reshape(-1, 3).T) for rows in moments]

@@ -106,13 +106,9 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
     if work := library_work(function):
         return f"{work.library} {work.does} there. {work.next_step}"
     if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
-        return (
-            "Compile the function that calls them, or replace several calls with one operator on all inputs"
-        )
+        return "Compile the function that calls them, or use one operator for the inputs of several calls"
     if site.file and not (names and all(map(is_region, names))):
-        return (
-            "Move it out of the step: compute it once before the loop, in data loader workers, or on the GPU"
-        )
+        return "Move it out of the step: compute it before the loop, in data loader workers, or on the GPU"
     has_calls = context.summary and context.summary.environment.HasField("compile_called")
     may_compile = site.site.endswith(LOOKUPS) and not has_calls  # directly before a compiled call
     example = " (such as torch.compile in each step)" if may_compile else ""

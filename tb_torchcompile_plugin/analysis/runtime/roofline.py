@@ -113,10 +113,7 @@ def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
         try:
             peak = peak_of(names.get(device))
         except ValueError as error:
-            peak, notices = (
-                None,
-                [Notice("", str(error), "Bandwidths are shown without their share of the peak", "")],
-            )
+            peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
         figures = msgspec.structs.asdict(peak or Peak())
         rows.append(DevicePeak(device=device, name=names.get(device), is_known=peak is not None, **figures))
     return rows, notices

@@ -27,9 +27,7 @@ NOTHING_COMPILED_SHOWS = (
     "No findings about compilation. To see where the time of a step goes, record a trace, too, with "
     "tb_torchcompile_plugin.tensorboard_trace_handler."
 )
-NOTHING_IN_A_PART = (
-    "No findings in the part that could be read; the missing part may contain some. See the warning."
-)
+NOTHING_IN_A_PART = "No findings in the part that could be read; the rest may contain some. See the warning."
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 _RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
@@ -222,9 +220,7 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
     report = span.step
     count = report.step_time.steps
-    steps = (
-        f"the time of a step goes, mean of {plural(count, 'step')}" if count else "the time of the span goes"
-    )
+    steps = f"the time of a step goes, mean of {plural(count, 'step')}" if count else "the span's time goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []
     number = spans.index(span.span) + 1 if span.span.isdigit() else span.span
     which = f", in span {number} of {len(spans)}" if len(spans) > 1 else ""
@@ -264,9 +260,7 @@ def _next(report: Report, answer: FirstAnswer, commands: Commands) -> dict[str, 
         reasons[commands.show(id)] = "evidence, prediction, and how to verify the fix"
         if first.fix and first.span:
             reasons[commands.what_if(span, first.fix)] = "the step after the fix"
-        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = (
-            "after you recorded the fixed program"
-        )
+        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "after recording the fix"
     if answer.span:
         reasons[f"{commands.tables(['kernels'])} --top 10"] = "the most expensive kernels"
     if len(report.all_runs) > _RUNS + 1:

@@ -24,9 +24,7 @@ def left_out(what: str, kept: int, total: int) -> list[DigestNotice]:
     """Return the notice that only the first rows are there; [] where all are."""
     if kept >= total:
         return []
-    problem = (
-        f"too long for a digest: it contains {f'the first {kept}' if kept else 'none'} of {total} {what}"
-    )
+    problem = f"too long for a digest, which has {f'the first {kept}' if kept else 'none'} of {total} {what}"
     return [
         DigestNotice(problem=problem, kept="The trace contains all of them", next_step="Record fewer steps")
     ]

@@ -36,7 +36,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
         *launch("k", 790, 800, 10, AUTOGRAD),
     ]
     row = rule(found_in(tmp_path, steps(*forward, *backward)), "operator")
-    assert row.title.startswith("aten::_cudnn_attention_forward and _backward keep the host busy")
+    assert row.title.startswith("Host time is spent in aten::_cudnn_attention_forward and _backward")
     assert row.predicted is not None and row.predicted.after_us < 450, "both are gone"
 
 
@@ -282,7 +282,7 @@ def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: 
 def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
     assert row.title.startswith(
-        "cudaMalloc requests memory from the driver 11 times per step at model.py:7. "
+        "Memory is requested from the driver 11 times per step (cudaMalloc) at model.py:7. "
     )
     assert row.next_step.startswith("Let torch reuse cached memory")
 

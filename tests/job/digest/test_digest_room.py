@@ -132,9 +132,7 @@ def test_without_steps_the_first_collectives_are_told(job: TracedJob, cut: Cut) 
     one = cut(profile, 700)
     seq = one.columns.calls.seq.tolist()
     assert 0 < len(seq) < STEPS and seq == list(range(len(seq)))
-    assert (
-        problems(one)[0] == f"too long for a digest: it contains the first {len(seq)} of {STEPS} collectives"
-    )
+    assert problems(one)[0] == f"too long for a digest, which has the first {len(seq)} of {STEPS} collectives"
 
 
 def test_what_was_compiled_is_told_from_the_first_one_on(job: TracedJob, cut: Cut) -> None:
@@ -149,7 +147,7 @@ def test_what_was_compiled_is_told_from_the_first_one_on(job: TracedJob, cut: Cu
     assert compiled and 0 < len(compiled.compilations) < 1000
     assert list(compiled.compilations) == list(summary.compilations)[: len(compiled.compilations)]
     assert problems(one) == [
-        f"too long for a digest: it contains the first {len(compiled.compilations)} of 1000 compilations"
+        f"too long for a digest, which has the first {len(compiled.compilations)} of 1000 compilations"
     ]
 
 
