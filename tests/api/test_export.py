@@ -246,7 +246,7 @@ def test_every_question_about_what_is_left_out_has_a_reason(breaks: Exported) ->
     contents = breaks.contents
     assert LEFT_OUT.keys() | COMPARED - {"compare_tables", "compare_jobs"} <= contents["reasons"].keys()
     assert set(contents["parameters"]) == set(ROUTES)
-    assert contents["instead"].startswith("open the logdir in TensorBoard: tensorboard --logdir ")
+    assert contents["instead"].startswith("To see these, open the logdir in TensorBoard: ")
 
 
 def test_the_tab_saves_the_same_file(recording: Recording, tmp_path: Path, breaks: Exported) -> None:

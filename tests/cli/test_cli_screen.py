@@ -112,7 +112,7 @@ def test_of_several_spans_the_one_with_the_numbers_is_named(
     text = next(recording("breaks").glob("*.pt.trace.json")).read_bytes()
     for time in (17, 18):
         (tmp_path / f"x.{time}.pt.trace.json").write_bytes(text)
-    assert "\nWhere the time of a step goes, mean of 3 steps, in span 1 of 2: GPU" in run(tmp_path)[1]
+    assert "\nWhere the time of a step goes (mean of 3), in span 1 of 2: GPU" in run(tmp_path)[1]
 
 
 def test_what_is_cut_before_its_first_event_does_not_blame_the_schedule(run: Run, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def _print_parts(console: Console, answer: FirstAnswer) -> None:
         if any(warning.is_truncated for warning in span.warnings):
             title += ". The trace is cut off: the missing part counts as idle"
         if rows[-1].kind == "profiler":
-            title += f". The profiler adds {duration(rows[-1].time_us)} to each step"
+            title += f". The profiler adds {duration(rows[-1].time_us)} per step"
         _print_shares(console, title, _named(span, [row for row in rows if row.kind != "profiler"]))
     elif answer.compiled and (phases := answer.compiled.phases_s):
         percents = answer.compiled.phases_percent
@@ -220,11 +220,11 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
     report = span.step
     count = report.step_time.steps
-    steps = f"the time of a step goes, mean of {plural(count, 'step')}" if count else "the span's time goes"
+    steps = f"the time of a step goes (mean of {count:,})" if count else "the time of the span goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []
     number = spans.index(span.span) + 1 if span.span.isdigit() else span.span
     which = f", in span {number} of {len(spans)}" if len(spans) > 1 else ""
-    gpu = "" if kind == "host" else ": GPU busy by kernel, GPU idle by what the host does"
+    gpu = "" if kind == "host" else ": GPU busy by kernel, idle by host activity"
     return f"Where {steps}{_worker(answer)}{which}{gpu}"
 
 

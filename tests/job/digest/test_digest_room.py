@@ -165,5 +165,5 @@ def test_a_long_job_fits(tmp_path: Path) -> None:
     made = job.ranks[0].profile.of(digest)
     assert MOST_BYTES // 2 < len(made.SerializeToString()) <= MOST_BYTES
     assert 0 < made.host_steps < 3_000
-    assert [notice.problem.split(":")[0] for notice in made.notices] == ["too long for a digest"] * 2
+    assert [notice.problem.split(",")[0] for notice in made.notices] == ["too long for a digest"] * 2
     assert job.of(job_report).steps
