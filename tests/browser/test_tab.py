@@ -20,8 +20,8 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.wait_text(SENTENCE, "→")
     assert tab.text(SENTENCE) == (
-        "Host-bound: 6.02 ms per step, GPU busy 2.52 %. 4 graph breaks, the most expensive at capture.py:26: "
-        "without them a step takes about 3.6 ms (2.8–3.9) instead of 6.02 ms."
+        "Host-bound: 6.02 ms per step, GPU busy 2.52 %. 4 graph breaks, the most expensive at capture.py:26, "
+        "cost about 2.4 ms per step. Without them, a step would take about 3.6 ms (2.8–3.9) instead of 6.02 ms."
     )
     tab.wait_text("[aria-label='Counts']", "compiled", "cache hits")
     assert " ".join(tab.text("[aria-label='Counts']").replace("?", "").split()) == (

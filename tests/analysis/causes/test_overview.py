@@ -77,7 +77,7 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(3000, "this span", [])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "21.0 ms in this span, all on the CPU. Nothing that runs in this span is compiled: what torch compiled (2 "
+        "21.0 ms in this span, all on the CPU. No compiled code runs in this span: the compiled code (2 "
         "compilations) is not called here. "
         "2 compilations took 6.00 s, 3.00 ms of it inside this span."
     )
