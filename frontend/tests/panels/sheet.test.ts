@@ -4,7 +4,17 @@ import { placesOf, sheetColumns, sheetKey, textOf, type SheetRow } from '../../s
 import { cellOf, haystack, toCsv, totalOf } from '../../src/table/table';
 
 const column = (key: string, kind: string, more: Partial<SheetColumn> = {}): SheetColumn => ({
-  ...{ key, kind, label: key, bar: false, total: false, hidden: false, grow: false, sides: false },
+  ...{
+    key,
+    kind,
+    label: key,
+    bar: false,
+    total: false,
+    hidden: false,
+    grow: false,
+    wrap: false,
+    sides: false,
+  },
   ...more,
 });
 const table = {

@@ -56,10 +56,10 @@ function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
 /** Columns that are empty in all rows are hidden until the user chooses them. */
 export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
   return columns.map((column, i) => {
-    const { key, label, kind, bar, total, hidden, grow } = column;
+    const { key, label, kind, bar, total, hidden, grow, wrap } = column;
     const whole = key.replace(/^self_/, '');
     return {
-      ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
+      ...{ key, label, bar, wrap, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
       kind: columnKind(kind),
       hidden: hidden || rows.every((row) => valueOf(row, column) === null),
