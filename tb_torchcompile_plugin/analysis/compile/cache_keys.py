@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE,
 from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_COMPILED_FIRST = "not the key: it was compiled here first"
+_COMPILED_FIRST = "the order (same key, compiled here first)"
 _LAST = 1 << 30  # sorts after any number of differing parts
 
 
@@ -166,12 +166,12 @@ def _same_key(own: Start, other: Start, result: str) -> str:
         return _COMPILED_FIRST
     folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
     if folder != other_folder:
-        return f"not the key: {_CACHE_FOLDER} is {folder or 'not set'} here, and {other_folder or 'not set'} there"
+        return f"{_CACHE_FOLDER} ({other_folder or 'not set'} → {folder or 'not set'}; same key)"
     if environment.hostname != other_environment.hostname:
-        return f"not the key: this is host {environment.hostname}, and that one {other_environment.hostname}"
+        return f"the host ({other_environment.hostname} → {environment.hostname}; same key)"
     if result == "miss" and environment.recording_start_ns <= other_environment.written_ns:
-        return "not the key: both compiled it at the same time"
-    return "not the key: the entry was removed, or could not be used"
+        return "the time (same key, compiled by both at once)"
+    return "the entry (same key; it was removed or could not be used)"
 
 
 def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
@@ -188,7 +188,7 @@ def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
 def _value(part: KeyPart | None, data: CompileData) -> str:
     """Return the value of a part; torch's is a hash of its source code, so its version stands for it."""
     if part is None:
-        return "not there"
+        return "missing"
     return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 
