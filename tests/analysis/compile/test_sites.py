@@ -160,7 +160,7 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
     ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
     assert (
         ran.why_no_cost
-        == "Regions that it ended ran 3 times, but no compiled graph on both sides of the break"
+        == "Regions that end here ran 3 times, but no compiled graph ran on both sides of the break"
     )
     assert other.why_no_cost == "Not executed in this span"
 
