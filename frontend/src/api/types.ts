@@ -183,13 +183,13 @@ export type ClockName = 'gpu' | 'host';
 
 export interface CodeKernel {
   name: string;
+  time_us: number | null;
+  launches: number | null;
   line: number;
   calls: number[];
   source_nodes: string[];
   lines: Frame[];
   lines_from: LineOrigin | null;
-  launches: number | null;
-  time_us: number | null;
 }
 
 export interface CodeKernels {

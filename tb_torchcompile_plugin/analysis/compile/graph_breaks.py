@@ -80,8 +80,8 @@ class GraphBreakSite(msgspec.Struct, frozen=True, kw_only=True):
     compile_ids: Annotated[list[str], column_head("Compilations", hidden=True)]
     breaks: list[GraphBreak]  # every compilation that broke there
     # Start and end of the first execution, from the span's first event.
-    first_us: Annotated[float | None, column_head("First, into the span", hidden=True)] = None
-    last_us: Annotated[float | None, column_head("End of the first", hidden=True)] = None
+    first_us: Annotated[float | None, column_head("First at", hidden=True)] = None
+    last_us: Annotated[float | None, column_head("First until", hidden=True)] = None
 
 
 class GraphBreakCost(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Show every kernel of a span with what is known of it, and one kernel with all its launches and its source."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     launched_in_steps,
     step_categories,
 )
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
@@ -95,14 +97,14 @@ class KernelDetails(msgspec.Struct, frozen=True):
 class CodeKernel(msgspec.Struct, frozen=True):
     """One kernel that an output code defines."""
 
-    name: str
+    name: Annotated[str, column_head("Kernel", grow=True)]
+    time_us: Annotated[float | None, column_head("GPU time", bar=True)]
+    launches: int | None  # None where it did not run in the span, or there is no span
     line: int  # of the definition, from 1
     calls: list[int]  # lines that call it
-    source_nodes: list[str]  # operators of the user's graph that were fused
+    source_nodes: Annotated[list[str], column_head("Fused operators", hidden=True)]  # of the user's graph
     lines: list[Frame]  # the user's, as in `Kernel`
-    lines_from: LineOrigin | None
-    launches: int | None  # None where it did not run in the span, or there is no span
-    time_us: float | None
+    lines_from: Annotated[LineOrigin | None, column_head("Lines from", hidden=True)]
 
 
 class CodeKernels(msgspec.Struct, frozen=True):

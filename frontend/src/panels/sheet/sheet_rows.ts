@@ -11,6 +11,7 @@ import {
   toPanel,
 } from '../../links/addresses';
 import { categoryLabel, isCategory } from '../../names/categories';
+import { functionName } from '../../names/compile_ids';
 import { columnKind, type Cell, type Column } from '../../table/table';
 import { location, numberText, shortPath } from '../../widgets/format';
 
@@ -49,6 +50,7 @@ function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   const { key, kind } = column;
   const deep = (row: SheetRow) => '\u2003'.repeat(Math.min(Number(row.depth ?? 0), DEEPEST));
   if (kind === 'number' || kind === 'word') return (row) => textOf(row, column) ?? '';
+  if (key === 'function' && i > 0) return (row) => functionName(String(row.function));
   if (key === 'file') return (row) => location(shortPath(String(row.file), 1), row.line as number | null);
   return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
 }
