@@ -117,7 +117,6 @@ export interface CacheLookup {
   function: string;
   file: string;
   line: number | null;
-  lookups: number;
   spent_s: number | null;
   artifact: number | null;
   differs: string | null;

@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     CacheLookup,
     KeyDifference,
     cache_lookups,
-    counted_lookups,
     difference,
     listed,
 )
@@ -76,16 +75,16 @@ class _Pair(NamedTuple):
 
 
 def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
-    """Return the lookups in order of time, with what differs elsewhere; then those of which torch counts the number."""
+    """Return the lookups in order of time, with what differs elsewhere."""
     data = starts.own.data
     mismatches = starts.of(differences)
     by_lookup = {id(row): mismatches.get(name) for name, row in data.of(lookups_by_id).items()}
-    rows = []
-    for row in data.of(cache_lookups):
-        if mismatch := by_lookup.get(id(row)):
-            row = replace(row, differs=mismatch.what, than=mismatch.than)
-        rows.append(row)
-    return (*rows, *counted_lookups(data))
+    return tuple(
+        replace(row, differs=mismatch.what, than=mismatch.than)
+        if (mismatch := by_lookup.get(id(row)))
+        else row
+        for row in data.of(cache_lookups)
+    )
 
 
 def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
@@ -164,11 +163,12 @@ def _same_key(own: Start, other: Start, result: str) -> str:
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
     if environment.written_ns <= other_environment.recording_start_ns:
         return _COMPILED_FIRST
-    folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
-    if folder != other_folder:
-        return f"{_CACHE_FOLDER} ({other_folder or 'not set'} → {folder or 'not set'}; same key)"
-    if environment.hostname != other_environment.hostname:
-        return f"the host ({other_environment.hostname} → {environment.hostname}; same key)"
+    for name, before, now in (
+        (_CACHE_FOLDER, *(row.variables.get(_CACHE_FOLDER) for row in (other_environment, environment))),
+        ("the host", other_environment.hostname, environment.hostname),
+    ):
+        if before != now:
+            return f"{name} ({before or 'not set'} → {now or 'not set'}; same key)"
     if result == "miss" and environment.recording_start_ns <= other_environment.written_ns:
         return "the time (same key, compiled by both at once)"
     return "the entry (same key; it was removed or could not be used)"

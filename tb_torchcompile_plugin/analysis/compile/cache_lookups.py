@@ -6,8 +6,7 @@ for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX gr
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -30,7 +29,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup, title_of_cache
 from tb_torchcompile_plugin.torch_names.caches import is_input, order_of, title_of
-from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
+from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES
 
 _NumberedLookup: TypeAlias = tuple[int, CacheMessage]  # its index among all lookups, and the lookup
 
@@ -64,14 +63,13 @@ class KeyDifference(NamedTuple):
 
 
 class CacheLookup(CacheResult, frozen=True, kw_only=True):
-    """A lookup with its compilation, or several of which torch records only the number."""
+    """A lookup with its compilation."""
 
     compile_id: str
     epoch: int
     function: Annotated[str, column_head(hidden=True)]
     file: str
     line: int | None
-    lookups: Annotated[int, column_head(hidden=True)] = 1  # how many
     # Time to make the entry after a miss; None where unknown.
     spent_s: Annotated[float | None, column_head("Time to create")] = None
     # Id of the text that records the lookup.
@@ -134,18 +132,6 @@ def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
         why=_why(lookup),
         time_saved_s=optional_seconds(lookup, "time_saved_ns"),
     )
-
-
-def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
-    """Yield the lookups in remote caches, of which torch records only a number."""
-    frames = forward_compilations(data.summary)
-    for frame in frames.values():
-        for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
-            text = frame.metrics.get(f"{field}_{result}_count", "")
-            # Up to 18 digits fit into 64 bits.
-            if text.isdecimal() and len(text) < 19 and (number := int(text)):
-                why = f"torch records only the number of lookups: {number}"
-                yield _of_frame(frame.key, frames, cache=title, result=result, lookups=number, why=why)
 
 
 def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
@@ -235,8 +221,8 @@ def _why(lookup: CacheMessage) -> str | None:
     if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes fail for these sizes"
     if not lookup.HasField("nearest") and lookup.first:
-        graph = f"{direction_of(lookup.direction)} graph"
-        return f"The first {graph} of this process; the cache has no entry with its key"
+        direction = direction_of(lookup.direction)
+        return f"The first {direction} graph of this process; the cache has no entry with its key"
     if not lookup.HasField("nearest"):
         fx_graph = "; see the FX graph cache" if lookup.cache == _AOT else ""
         return f"The cache has no entry with its key. torch does not record the parts of this key{fx_graph}"

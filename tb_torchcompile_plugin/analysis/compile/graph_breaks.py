@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
 
 _Site = tuple[str, int | None, str]  # file, line, reason
+_AS_LOGGED = ("reason", "explanation", "docs_url", "file", "recovered")
 
 
 class GraphBreak(msgspec.Struct, frozen=True):
@@ -125,23 +126,18 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
     for message in data.summary.graph_breaks:
         line, stack = optional_number(message, "line"), frames(message.stack)
         sources = [frame.source for frame in stack if (frame.file, frame.line) == (message.file, line)]
-        rows.append(
-            GraphBreak(
-                compile_id=message.key.compile_id,
-                epoch=message.key.epoch,
-                reason=message.reason,
-                kind=break_kind(message.reason, message.explanation),
-                explanation=message.explanation,
-                hints=list(message.hints),
-                docs_url=message.docs_url,
-                file=message.file,
-                line=line,
-                source=sources[-1] if sources else None,
-                stack=stack,
-                count=message.count or 1,
-                recovered=message.recovered,
-            )
+        row = GraphBreak(
+            compile_id=message.key.compile_id,
+            epoch=message.key.epoch,
+            kind=break_kind(message.reason, message.explanation),
+            hints=list(message.hints),
+            line=line,
+            source=sources[-1] if sources else None,
+            stack=stack,
+            count=message.count or 1,
+            **{name: getattr(message, name) for name in _AS_LOGGED},
         )
+        rows.append(row)
     return rows
 
 
@@ -262,7 +258,18 @@ def _executed(profile: Profile, row: GraphBreakSite, indices: list[int]) -> Grap
     runs, direct, (first, _) = profile.of(_executions), _direct_cost(profile, indices), profile.trace.window()
     gaps = [runs.gaps[index] for index in indices]
     idle_ns = None if runs.idle_ns is None else runs.idle_ns[indices]
-    row = msgspec.structs.replace(
+    per_step: dict[str, float | None] = {}
+    steady = profile.of(steady_steps)
+    if steady and (count := len(steady.on_host)):
+        is_steady = np.isin(runs.step[indices], steady.on_host)
+        mean_us = float(direct.step_ns[steady.on_host].mean()) / 1000
+        per_step = {
+            "calls_per_step": int(is_steady.sum()) / count,
+            "step_mean_us": mean_us,
+            "step_gpu_idle_us": None if idle_ns is None else us(idle_ns[is_steady].sum()) / count,
+            "share_percent": 100 * mean_us / profile.of(step_time).profiled_us,
+        }
+    return msgspec.structs.replace(
         row,
         compile_ids=sorted({*row.compile_ids, *(gap.call.compile_id for gap in gaps)}),
         calls=len(gaps),
@@ -270,18 +277,7 @@ def _executed(profile: Profile, row: GraphBreakSite, indices: list[int]) -> Grap
         gpu_idle_us=None if idle_ns is None else us(idle_ns.sum()),
         first_us=us(gaps[0].start - first),
         last_us=us(gaps[0].end - first),
-    )
-    steady = profile.of(steady_steps)
-    if not steady or not len(steady.on_host):
-        return row
-    is_steady = np.isin(runs.step[indices], steady.on_host)
-    mean_us = float(direct.step_ns[steady.on_host].mean()) / 1000
-    return msgspec.structs.replace(
-        row,
-        calls_per_step=int(is_steady.sum()) / len(steady.on_host),
-        step_mean_us=mean_us,
-        step_gpu_idle_us=None if idle_ns is None else us(idle_ns[is_steady].sum()) / len(steady.on_host),
-        share_percent=100 * mean_us / profile.of(step_time).profiled_us,
+        **per_step,
     )
 
 

@@ -70,7 +70,7 @@ class EagerTime(msgspec.Struct, frozen=True):
     device_share_percent: float | None
     stacks: bool
     steps: list[EagerInStep]
-    ops: list[EagerOp]
+    ops: Annotated[list[EagerOp], column_head("Eager operators")]
 
 
 def eager_time(profile: Profile) -> EagerTime:

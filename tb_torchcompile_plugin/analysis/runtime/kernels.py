@@ -110,7 +110,7 @@ class CodeKernel(msgspec.Struct, frozen=True):
 class CodeKernels(msgspec.Struct, frozen=True):
     """The kernels that one output code defines."""
 
-    rows: list[CodeKernel]
+    rows: Annotated[list[CodeKernel], column_head("Kernels in this code")]
 
 
 KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, and its indices among them
