@@ -34,7 +34,8 @@ export function layOut<Row>(rows: Row[], columns: Column<Row>[]): Laid<Row>[] {
 /** Room that the columns need at least; text that grows keeps a readable width, its head in full. */
 export function minimumWidth<Row>(laid: Laid<Row>[]): number {
   return laid.reduce(
-    (sum, { width, column, head }) => sum + (width ?? Math.max(headWidth(head), GROWS * (column.grow ?? 1))),
+    (sum, { width, column, head }) =>
+      sum + (width ?? Math.max(headWidth(head), GROWS * (column.wrap ? 2 : (column.grow ?? 1)))),
     0,
   );
 }
@@ -68,7 +69,12 @@ function bodyWidth<Row>(rows: Row[], column: Column<Row>, scale: Scale | undefin
 }
 
 function widestNumber<Row>(rows: Row[], column: Column<Row>, scale: Scale, largest: number): number {
-  return Math.max(textWidth(scale.text(largest)), textWidth(scale.text(totalOf(rows, column) ?? 0), true));
+  // Where each cell has its unit, a smaller number may be wider.
+  const texts = [scale.text(largest), scale.unit === '' && kindOf(column) !== 'count' ? '−888 µs' : ''];
+  return Math.max(
+    ...texts.map((text) => textWidth(text)),
+    textWidth(scale.text(totalOf(rows, column) ?? 0), true),
+  );
 }
 
 /** The longest of a sample: measuring 10,000 texts would be felt. */

@@ -100,13 +100,23 @@ test('tables are laid out as the server says', () => {
     ],
   };
   const column = (key: string, kind: string, sides = false) => ({
-    ...{ key, kind, sides, label: key, bar: false, total: false, hidden: key === 'calls', grow: false },
+    ...{
+      key,
+      kind,
+      sides,
+      label: key,
+      bar: false,
+      total: false,
+      hidden: key === 'calls',
+      grow: false,
+      wrap: false,
+    },
   });
   const change = column('outcome', 'word');
   const layout = [
-    { rows: 'kernels', title: 'Kernels', names: [], columns: [column('name', 'text'), change] },
+    { rows: 'kernels', title: 'Kernels', names: [], inner: [], columns: [column('name', 'text'), change] },
     {
-      ...{ rows: 'modules', title: 'Modules', names: [] },
+      ...{ rows: 'modules', title: 'Modules', names: [], inner: [] },
       columns: [
         column('path', 'text'),
         column('host_us', 'us', true),
@@ -115,7 +125,7 @@ test('tables are laid out as the server says', () => {
         change,
       ],
     },
-    { rows: 'figures', title: 'Figures', names: [], columns: [column('name', 'text')] },
+    { rows: 'figures', title: 'Figures', names: [], inner: [], columns: [column('name', 'text')] },
   ];
   const comparison = { step_time: null, figures: [], parts: [], notes: [] };
   const first = { ...comparison, kernel_categories: [], compilations: [] };

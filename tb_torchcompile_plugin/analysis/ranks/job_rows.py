@@ -129,7 +129,7 @@ class LateRank(msgspec.Struct, frozen=True):
     rank: int
     instances: int
     excess_us: float
-    causes: Annotated[list[LateReason], column_head("Why the straggler is late", table=True)]
+    causes: Annotated[list[LateReason], column_head("Why the straggler is late", inner=True)]
 
 
 class JobMap(msgspec.Struct, frozen=True):
