@@ -126,5 +126,5 @@ def test_a_trace_that_was_cut_is_no_whole_rank(tmp_path: Path) -> None:
     path = tmp_path / "rank1.1.pt.trace.json"
     path.write_bytes(path.read_bytes()[:-4000])
     (run,) = read_report(str(tmp_path)).runs
-    assert run.job and "A part of the trace of rank 1 is missing" in run.job.basis
+    assert run.job and "Part of the trace of rank 1 is missing" in run.job.basis
     assert any("rank1" in notice.file for notice in run.job.warnings)
