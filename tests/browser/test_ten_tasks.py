@@ -105,7 +105,7 @@ def test_a_kernels_code_launch_and_gap_before(tab: Tab) -> None:
         visitor.click("figure[aria-label='What GPU 0 did'] button", "Triton pointwise")
         tab.rows("Kernels")
         visitor.click(ROW, "triton_poi_")
-        tab.wait_text("aside", "grid", "Idle before", "Source, as inductor generated it")
+        tab.wait_text("aside", "Grid", "GPU idle before", "Generated source")
         tab.wait_text("aside .code", "@triton")
 
 
