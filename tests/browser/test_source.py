@@ -44,7 +44,7 @@ def test_breaks_and_guards_stand_at_their_lines(tab: Tab) -> None:
 def test_addresses_of_before_lead_on(tab: Tab) -> None:
     tab.load(run="breaks", panel="kernels", by="line")
     tab.wait_text("h1", "of kernel time")
-    tab.load(run="breaks", panel="operators", view="python")
+    tab.load(run="breaks", panel="python")
     tab.rows("Functions")
     tab.wait_address("section=functions")
 
