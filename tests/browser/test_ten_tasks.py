@@ -15,7 +15,7 @@ from recordings import Recording
 
 pytestmark = pytest.mark.browser
 
-GROUP, ROW = "nav .name a", "tr[data-row] td"
+ROW = "tr[data-row] td"
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) 
     assert row.title.startswith(
         "0/0 met new sizes in 3 calls of 3, and ran kernel by kernel: replayed, a step takes "
     )
-    assert row.panel == "cuda_graphs" and "Pad the sizes" in row.next_step
+    assert (row.panel, row.section) == ("compilations", "cuda_graphs") and "Pad the sizes" in row.next_step
 
 
 def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
