@@ -508,14 +508,6 @@ export interface Curve {
 
 export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
 
-export interface DeviceIdle {
-  device: number;
-  idle_us: number;
-  gaps: number;
-  causes: IdleCauses;
-  histogram: GapBin[];
-}
-
 export interface DeviceInStep {
   device: number;
   busy_us: number;
@@ -786,13 +778,6 @@ export interface Gain {
   compiled_run: string;
 }
 
-export interface GapBin {
-  from_us: number;
-  to_us: number | null;
-  gaps: number;
-  idle_us: number;
-}
-
 export interface GeneratedKernels {
   compile_id: string;
   epoch: number;
@@ -826,12 +811,10 @@ export interface GpuUtilization {
   mean: DeviceInStep | null;
   idle_reasons: IdleReason[];
   idle_reasons_of: string;
-  idle: DeviceIdle[];
-  streams: Stream[];
-  steps: StepUtilization[];
-  window: StepUtilization | null;
   longest_gaps: IdleGap[];
+  streams: Stream[];
   launch_stats: LaunchStats | null;
+  launch_calls: LaunchCall[];
 }
 
 export interface GraphBreak {
@@ -1035,8 +1018,8 @@ export interface IdleCauses {
 }
 
 export interface IdleGap {
-  device: number;
   start_us: number;
+  device: number;
   idle_us: number;
   step: string | null;
   cause: HostKind;
@@ -1050,9 +1033,9 @@ export interface IdleGap {
 }
 
 export interface IdleReason {
+  name: string;
   device: number;
   cause: HostCause;
-  name: string;
   file: string;
   line: number;
   idle_us: number;
@@ -1312,8 +1295,8 @@ export interface LaunchStats {
   queue_wait_p95_us: number | null;
   short_events: number;
   short_percent: number | null;
-  calls: LaunchCall[];
   cuda_graphs: CudaGraphs;
+  facts: Fact[];
 }
 
 export interface Ledger {
@@ -2090,13 +2073,28 @@ export interface StepPart {
 }
 
 export interface StepReport {
-  headline: string;
+  sentences: string[];
   step_time: StepTime;
   times: StepTimes | null;
-  steps: StepBreakdown[];
+  steps: StepRow[];
   slow: SlowStep[];
   window: StepBreakdown | null;
   mean_parts: MeanPart[];
+}
+
+export interface StepRow {
+  step: string | null;
+  device: number | null;
+  start_us: number;
+  wall_us: number;
+  parts: StepPart[];
+  times_median: number | null;
+  slow_because: string | null;
+  busy_percent: number | null;
+  bound: Bound | null;
+  launches: number | null;
+  kernel_launch_us: number | null;
+  graph_replays: number | null;
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';
@@ -2133,20 +2131,9 @@ export interface StepTimes {
   deviation_us: number | null;
 }
 
-export interface StepUtilization {
-  step: string | null;
-  start_us: number;
-  wall_us: number;
-  devices: DeviceInStep[];
-  verdict: Verdict;
-  launches: number;
-  kernel_launch_us: number;
-  graph_replays: number;
-}
-
 export interface Stream {
-  device: number;
   stream: number | null;
+  device: number;
   events: number;
   busy_us: number;
   busy_percent: number | null;

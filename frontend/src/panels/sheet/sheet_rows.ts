@@ -1,4 +1,5 @@
 /** Columns, keys and links of rows whose fields the server defines. */
+import { meaningOf } from '../../api/meanings.svelte';
 import type { Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
@@ -11,6 +12,7 @@ import {
   toPanel,
 } from '../../links/addresses';
 import { categoryLabel, isCategory } from '../../names/categories';
+import { causeLabel, isHostKind } from '../../names/causes';
 import { columnKind, type Cell, type Column } from '../../table/table';
 import { location, numberText, shortPath } from '../../widgets/format';
 
@@ -27,10 +29,22 @@ function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
   return (value as Cell) === '' ? null : (value as Cell);
 }
 
-/** A word of the server for people. */
-function wordOf(word: string, key: string): string {
-  return key === 'category' && isCategory(word) ? categoryLabel(word) : word.replaceAll('_', ' ');
+/** Columns of words that have labels of their own. */
+const LABELLED = ['category', 'cause', 'kinds'];
+const labelOf = (word: string) => (isCategory(word) ? categoryLabel(word) : causeLabel(word));
+
+/** The words of a cell as people read them. */
+function wordOf(words: string, key: string): string {
+  if (!LABELLED.includes(key)) return words.replaceAll('_', ' ');
+  return words.split(', ').map(labelOf).join(', ');
 }
+
+/** Columns whose words the server explains. */
+const MEANINGS: Record<string, (word: string) => string> = {
+  category: (word) => meaningOf('kernel_categories', word),
+  bound: (word) => meaningOf('bounds', word),
+  cause: (word) => (isHostKind(word) ? meaningOf('host_kinds', word) : meaningOf('host_causes', word)),
+};
 
 /** The same as it is read by itself. */
 export function textOf(row: SheetRow, column: SheetColumn): string | null {
@@ -66,6 +80,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,
       scaleWith: columns.some((other) => other.key === whole) ? whole : undefined,
+      meaning: MEANINGS[key] && ((row: SheetRow) => MEANINGS[key]!(String(row[key]))),
       title: key === 'file' || i === 0 ? (row: SheetRow) => textOf(row, column) ?? '' : undefined,
     };
   });
