@@ -16,9 +16,9 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     GpuUtilization,
     LaunchStats,
+    Utilization,
     _unprofiled,
     _verdict,
-    Utilization,
     gpu_utilization,
     utilization,
 )

@@ -76,7 +76,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
       ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
       kind: columnKind(kind),
-      hidden: hidden || rows.every((row) => valueOf(row, column) === null),
+      hidden: hidden || (i > 0 && rows.every((row) => valueOf(row, column) === null)),
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,
       scaleWith: columns.some((other) => other.key === whole) ? whole : undefined,
