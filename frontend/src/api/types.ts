@@ -196,8 +196,8 @@ export interface CodeKernels {
 }
 
 export interface Collective {
-  device: number;
   name: string;
+  device: number;
   size_bytes: number | null;
   kernels: number;
   time_us: number;
