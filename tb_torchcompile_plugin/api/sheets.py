@@ -41,7 +41,10 @@ def key_of(row: msgspec.Struct) -> str:
 SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
-    ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
+    (
+        *("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code"),
+        *("longest_row", "longest_start_us"),
+    )
 )
 _UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
@@ -171,10 +174,11 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     sides = isinstance(plain, inspect.StructType) and plain.cls is Pair
     if style.get("unseen"):
         return None
+    item = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
     if style.get("inner"):
         kind = "rows"
-    elif isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
-        kind = "text"
+    elif isinstance(item, _TEXTS):
+        kind = _KINDS.get(type(item), "text")
     elif not sides and not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
     else:

@@ -70,4 +70,4 @@ def test_idle_parts_are_hatched_and_each_part_leads_on(tab: Tab) -> None:
     tab.click("ul[aria-label='GPU time by category'] button", "Convolution")
     tab.wait(lambda: {row[1] for row in tab.rows("Kernels")} == {"Convolution"}, "its kernels alone")
     tab.click(parts, "idle: Python")
-    tab.wait_text("aside h2", "Idle: Python")
+    tab.wait_address("section=ledger", "search.ledger=python")

@@ -194,8 +194,8 @@ export interface CodeKernels {
 }
 
 export interface Collective {
-  device: number;
   name: string;
+  device: number;
   size_bytes: number | null;
   kernels: number;
   time_us: number;
@@ -535,14 +535,6 @@ export interface Curve {
 
 export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
 
-export interface DeviceIdle {
-  device: number;
-  idle_us: number;
-  gaps: number;
-  causes: IdleCauses;
-  histogram: GapBin[];
-}
-
 export interface DeviceInStep {
   device: number;
   busy_us: number;
@@ -813,13 +805,6 @@ export interface Gain {
   compiled_run: string;
 }
 
-export interface GapBin {
-  from_us: number;
-  to_us: number | null;
-  gaps: number;
-  idle_us: number;
-}
-
 export interface GeneratedKernels {
   compile_id: string;
   epoch: number;
@@ -853,12 +838,10 @@ export interface GpuUtilization {
   mean: DeviceInStep | null;
   idle_reasons: IdleReason[];
   idle_reasons_of: string;
-  idle: DeviceIdle[];
-  streams: Stream[];
-  steps: StepUtilization[];
-  window: StepUtilization | null;
   longest_gaps: IdleGap[];
+  streams: Stream[];
   launch_stats: LaunchStats | null;
+  launch_calls: LaunchCall[];
 }
 
 export interface GraphBreak {
@@ -1060,8 +1043,8 @@ export interface IdleCauses {
 }
 
 export interface IdleGap {
-  device: number;
   start_us: number;
+  device: number;
   idle_us: number;
   step: string | null;
   cause: HostKind;
@@ -1075,9 +1058,9 @@ export interface IdleGap {
 }
 
 export interface IdleReason {
+  name: string;
   device: number;
   cause: HostCause;
-  name: string;
   file: string;
   line: number;
   idle_us: number;
@@ -1352,8 +1335,8 @@ export interface LaunchStats {
   queue_wait_p95_us: number | null;
   short_events: number;
   short_percent: number | null;
-  calls: LaunchCall[];
   cuda_graphs: CudaGraphs;
+  facts: Fact[];
 }
 
 export interface Ledger {
@@ -2138,13 +2121,28 @@ export interface StepPart {
 }
 
 export interface StepReport {
-  headline: string;
+  sentences: string[];
   step_time: StepTime;
   times: StepTimes | null;
-  steps: StepBreakdown[];
+  steps: StepRow[];
   slow: SlowStep[];
   window: StepBreakdown | null;
   mean_parts: MeanPart[];
+}
+
+export interface StepRow {
+  step: string | null;
+  device: number | null;
+  start_us: number;
+  wall_us: number;
+  parts: StepPart[];
+  times_median: number | null;
+  slow_because: string | null;
+  busy_percent: number | null;
+  bound: Bound | null;
+  launches: number | null;
+  kernel_launch_us: number | null;
+  graph_replays: number | null;
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';
@@ -2181,20 +2179,9 @@ export interface StepTimes {
   deviation_us: number | null;
 }
 
-export interface StepUtilization {
-  step: string | null;
-  start_us: number;
-  wall_us: number;
-  devices: DeviceInStep[];
-  verdict: Verdict;
-  launches: number;
-  kernel_launch_us: number;
-  graph_replays: number;
-}
-
 export interface Stream {
-  device: number;
   stream: number | null;
+  device: number;
   events: number;
   busy_us: number;
   busy_percent: number | null;

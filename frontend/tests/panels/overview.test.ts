@@ -48,7 +48,8 @@ describe('the parts of a step', () => {
     });
     expect(toStepPart('idle python', null, PLAIN)).toMatchObject({
       panel: 'step',
-      row: 'idle:python',
+      section: 'ledger',
+      'search.ledger': 'python',
     });
     expect(toStepPart('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
     expect(toStepPart('idle compiling', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
@@ -60,8 +61,7 @@ describe('the parts of a step', () => {
   it('lead on to the timeline with Shift', () => {
     expect(toStepPart('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
     expect(toStepPart('idle compiling', recompiled, SHIFT)).toMatchObject({
-      row: 'idle:compiling',
-      then: 'timeline',
+      'search.ledger': 'compiling',
     });
   });
 

@@ -4,27 +4,27 @@ The wall time of a step, seen from its busiest device, has six parts that sum to
 """
 
 import json
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
-    GapBin,
     IdleCauses,
     IdleGap,
     IdleReason,
-    gap_histogram,
     idle_causes,
     idle_culprits,
     longest_gaps,
 )
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
+from tb_torchcompile_plugin.analysis.sheet import Fact, column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
@@ -72,13 +72,13 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """One stream of a device."""
+    """One stream of a device; streams of one device may work at the same time."""
 
-    device: int
     stream: int | None  # None where the trace has none
-    events: int
+    device: int
+    events: Annotated[int, column_head("Kernels and copies", total=True)]
     busy_us: float
-    busy_percent: float | None  # of the device's `span_us`
+    busy_percent: Annotated[float | None, column_head("Busy")]  # of the device's `span_us`
 
 
 class DeviceInStep(msgspec.Struct, frozen=True):
@@ -107,23 +107,13 @@ class StepUtilization(msgspec.Struct, frozen=True):
     graph_replays: int
 
 
-class DeviceIdle(msgspec.Struct, frozen=True):
-    """Why one device idled inside its span, and how long at a time: causes and bins both sum to `idle_us`."""
-
-    device: int
-    idle_us: float
-    gaps: int
-    causes: IdleCauses
-    histogram: list[GapBin]
-
-
 class LaunchCall(msgspec.Struct, frozen=True):
     """All launches through one function of the runtime or driver."""
 
-    name: str
-    calls: int
-    gpu_events: int
-    time_us: float
+    name: Annotated[str, column_head("Call")]
+    calls: Annotated[int, column_head(total=True)]
+    gpu_events: Annotated[int, column_head("Kernels and copies", total=True)]
+    time_us: Annotated[float, column_head(bar=True, total=True)]
     median_us: float
     max_us: float
 
@@ -156,8 +146,8 @@ class LaunchStats(msgspec.Struct, frozen=True):
     queue_wait_p95_us: float | None
     short_events: int  # GPU events shorter than the call that launched them, replays apart
     short_percent: float | None
-    calls: list[LaunchCall]
     cuda_graphs: CudaGraphs
+    facts: list[Fact]  # the same in words
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):
@@ -165,14 +155,13 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
     verdict: Verdict | None  # over the steady steps, or over `window` where there are none
     mean: DeviceInStep | None  # what the verdict's device does in the step whose length is the step time
-    idle_reasons: list[IdleReason]
+    # Of devices that idle for at least 2 % of a step.
+    idle_reasons: Annotated[list[IdleReason], column_head("Why the GPU was idle")]
     idle_reasons_of: str  # what the times of `idle_reasons` are of: "a step"
-    idle: list[DeviceIdle]
-    streams: list[Stream]
-    steps: list[StepUtilization]
-    window: StepUtilization | None
     longest_gaps: list[IdleGap]  # of each device some, longest first
+    streams: list[Stream]
     launch_stats: LaunchStats | None
+    launch_calls: list[LaunchCall]
 
 
 class Utilization(NamedTuple):
@@ -192,26 +181,20 @@ class Utilization(NamedTuple):
 def gpu_utilization(profile: Profile) -> GpuUtilization:
     """Return what is known of GPU time except kernels."""
     used = profile.of(utilization)
-    idle: list[DeviceIdle] = []
-    longest: list[IdleGap] = []
-    for device, all_gaps in profile.of(idle_gaps).items():
-        gaps = all_gaps.inner()
-        causes = causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)
-        total = int((gaps.ends - gaps.starts).sum())
-        assert int(causes.sum()) == total, "the causes do not sum to the idle time"
-        idle.append(DeviceIdle(device, us(total), len(gaps), idle_causes(causes), gap_histogram(gaps)))
-        longest += longest_gaps(profile, device, gaps, _MAX_GAPS)
+    gaps = [
+        gap
+        for device, all_gaps in profile.of(idle_gaps).items()
+        for gap in longest_gaps(profile, device, all_gaps.inner(), _MAX_GAPS)
+    ]
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
         idle_reasons=profile.of(idle_culprits),
         idle_reasons_of=profile.of(time_base),
-        idle=idle,
+        longest_gaps=sorted(gaps, key=lambda gap: -gap.idle_us),
         streams=_streams(profile),
-        steps=used.steps if used else [],
-        window=used.window if used else None,
-        longest_gaps=sorted(longest, key=lambda gap: -gap.idle_us),
         launch_stats=profile.of(launch_stats),
+        launch_calls=_by_function(profile.trace, profile.of(launch_calls)),
     )
 
 
@@ -225,7 +208,7 @@ def _streams(profile: Profile) -> list[Stream]:
         for same in groups_of_equal(index, trace.stream):
             stream, total = int(trace.stream[same[0]]), busy(trace, same).total_ns
             number = stream if stream >= 0 else None
-            rows.append(Stream(int(device), number, len(same), us(total), share_percent(total, span)))
+            rows.append(Stream(number, int(device), len(same), us(total), share_percent(total, span)))
     return sorted(rows, key=lambda row: (row.device, -row.busy_us))
 
 
@@ -360,7 +343,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     launch = trace.launch_of()[work.index]
     compared = np.flatnonzero((launch >= 0) & ~mask_of(trace.names, is_replay)[trace.name[launch]])
     short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
-    return LaunchStats(
+    stats = LaunchStats(
         launches=len(launches.call),
         gpu_events=len(work.index),
         unmatched_events=len(work.index) - int(launches.events.sum()),
@@ -375,9 +358,46 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_p95_us=percentile_us(queued, 95),
         short_events=short,
         short_percent=share_percent(short, len(compared)),
-        calls=_by_function(trace, launches),
         cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
+        facts=[],
     )
+    return msgspec.structs.replace(stats, facts=list(_launch_facts(stats)))
+
+
+def _launch_facts(stats: LaunchStats) -> Iterator[Fact]:
+    """Yield what launching costs, in words."""
+    per_step = (
+        f", {significant(stats.launches_per_step)} per step" if stats.launches_per_step is not None else ""
+    )
+    calls = f"{duration(stats.call_us)} in all, median {duration(stats.call_median_us)}"
+    yield Fact("Launches", f"{stats.launches:,}{per_step}", "A replay of a CUDA graph is one launch")
+    yield Fact("Time in launch calls", calls)
+    yield Fact(
+        "Launch latency",
+        _spread(stats.latency_median_us, stats.latency_p95_us, stats.idle_launches),
+        "From the start of the call to the start of the kernel, on an idle stream",
+        "No stream was idle at a launch",
+    )
+    yield Fact(
+        "Time in the queue",
+        _spread(stats.queue_wait_median_us, stats.queue_wait_p95_us, stats.queued_launches),
+        "From the start of the call to the start of the kernel, on a busy stream: the host is ahead of the GPU",
+        "No stream was busy at a launch: the host was never ahead of the GPU",
+    )
+    if stats.short_percent is not None:
+        short = f"{stats.short_events:,} kernels and copies ({percent(stats.short_percent)})"
+        yield Fact("Shorter than their launch call", short)
+    graphs, why = stats.cuda_graphs, "; ".join(stats.cuda_graphs.skip_reasons or ())
+    used = f"{plural(graphs.replays, 'replay')}, {percent(graphs.gpu_time_percent or 0.0)} of GPU time"
+    yield Fact("CUDA graphs", "; ".join(filter(None, (used if graphs.replays else "not used", why))))
+    if stats.unmatched_events:
+        yield Fact("Without a launch in the trace", plural(stats.unmatched_events, "GPU event"))
+
+
+def _spread(median_us: float | None, p95_us: float | None, launches: int) -> str | None:
+    if median_us is None or p95_us is None:
+        return None
+    return f"{duration(median_us)} (95 % within {duration(p95_us)}; {plural(launches, 'launch', 'launches')})"
 
 
 def percentile_us(ns: Int64s, percent: int = 50) -> float | None:

@@ -1,5 +1,6 @@
 /** Columns, keys and links of rows whose fields the server defines. */
-import type { Category, InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
+import { meaningOf } from '../../api/meanings.svelte';
+import type { InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
   NO_TIMELINE,
@@ -10,7 +11,8 @@ import {
   toKernelRow,
   toPanel,
 } from '../../links/addresses';
-import { categoryHelp, categoryLabel, deviceLabel, isCategory } from '../../names/categories';
+import { categoryLabel, deviceLabel, isCategory } from '../../names/categories';
+import { causeLabel, isHostKind } from '../../names/causes';
 import { graphName, shortKernel } from '../../names/kernel_names';
 import { functionName } from '../../names/compile_ids';
 import { columnKind, type Cell, type Column } from '../../table/table';
@@ -30,10 +32,22 @@ function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
   return (value as Cell) === '' ? null : (value as Cell);
 }
 
-/** A word of the server for people. */
-function wordOf(word: string, key: string): string {
-  return key === 'category' && isCategory(word) ? categoryLabel(word) : word.replaceAll('_', ' ');
+/** Columns of words that have labels of their own. */
+const LABELLED = ['category', 'cause', 'kinds'];
+const labelOf = (word: string) => (isCategory(word) ? categoryLabel(word) : causeLabel(word));
+
+/** The words of a cell as people read them. */
+function wordOf(words: string, key: string): string {
+  if (!LABELLED.includes(key)) return words.replaceAll('_', ' ');
+  return words.split(', ').map(labelOf).join(', ');
 }
+
+/** Columns whose words the server explains. */
+const MEANINGS: Record<string, (word: string) => string> = {
+  category: (word) => meaningOf('kernel_categories', word),
+  bound: (word) => meaningOf('bounds', word),
+  cause: (word) => (isHostKind(word) ? meaningOf('host_kinds', word) : meaningOf('host_causes', word)),
+};
 
 /** The same as it is read by itself. */
 export function textOf(row: SheetRow, column: SheetColumn): string | null {
@@ -78,9 +92,9 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
     return {
       ...{ key, label, bar, wrap, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
-      meaning: key === 'category' ? (row: SheetRow) => categoryHelp(row.category as Category) : undefined,
+      meaning: MEANINGS[key] && ((row: SheetRow) => MEANINGS[key]!(String(row[key]))),
       kind: columnKind(kind === 'rows' ? 'count' : kind),
-      hidden: hidden || rows.every((row) => isEmpty(valueOf(row, column), kind)),
+      hidden: hidden || (i > 0 && rows.every((row) => isEmpty(valueOf(row, column), kind))),
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,
       scaleWith: columns.some((other) => other.key === whole) ? whole : undefined,
