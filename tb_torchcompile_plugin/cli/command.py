@@ -65,16 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
     compare = commands.add_parser(
-        "compare",
-        help="print the newest spans of two logdirs or traces side by side; with --fail-on, as a gate",
+        "compare", help="compare the newest spans of two logdirs or traces; with --fail-on, as a gate"
     )
     compare.add_argument(
-        "a",
-        metavar="BASE",
+        "baseline",
+        metavar="BASELINE",
         nargs="+",
         help="a folder, a trace or a baseline file: the run before; as a gate, several",
     )
-    compare.add_argument("b", metavar="HEAD", help="the run after")
+    compare.add_argument("candidate", metavar="CANDIDATE", help="the run after")
     add_gate(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     compare.add_argument(
@@ -83,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         default=[],
-        help="of this run only; given twice, the first is A's and the second B's",
+        help="of this run only; given twice, the first is for BASELINE and the second for CANDIDATE",
     )
     compare.set_defaults(run=_compare)
     add_baseline(commands)
@@ -133,11 +132,11 @@ def _count(text: str) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    paths, runs = [*arguments.a, arguments.b], arguments.only_runs or [""]
+    paths, runs = [*arguments.baseline, arguments.candidate], arguments.only_runs or [""]
     for path in paths:
         check(path)
     if len(runs) > 2:
-        return _fail(f"--run is given {len(runs)} times; name a run of BASE and one of HEAD", 2)
+        return _fail(f"--run is given {len(runs)} times; name one for BASELINE and one for CANDIDATE", 2)
     if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
         return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)

@@ -246,9 +246,10 @@ export interface Collectives {
 }
 
 export interface CompareReport {
-  a: SpanName;
-  b: SpanName;
+  baseline: SpanName;
+  candidate: SpanName;
   verdict: string;
+  break_even: string;
   comparison: Comparison;
 }
 
@@ -320,9 +321,9 @@ export interface CompilationDifference {
   file: string;
   line: number | null;
   direction: Direction;
-  a: Compiled | null;
-  b: Compiled | null;
-  compile_ids: string;
+  baseline: Compiled | null;
+  candidate: Compiled | null;
+  both_ids: string;
   duration_s: Pair;
   graph_ops: Pair;
   outcome: Outcome;
@@ -506,7 +507,7 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+export type DeterminedBy = 'eager_predicted' | 'measured' | 'nothing_ran' | 'unknown';
 
 export interface DeviceIdle {
   device: number;
@@ -679,8 +680,11 @@ export interface FailedGuard {
 
 export interface Figure {
   name: string;
+  label: string;
+  baseline: string;
+  candidate: string;
+  change: string;
   value: Pair;
-  formatted: FormattedPair;
 }
 
 export interface Finding {
@@ -738,13 +742,6 @@ export interface FlameThread {
   title: string;
   time_ns: number;
   frames: FlameFrame[];
-}
-
-export interface FormattedPair {
-  label: string;
-  a: string;
-  b: string;
-  change: string;
 }
 
 export interface Frame {
@@ -1192,8 +1189,8 @@ export interface KernelDifference {
   category: Category;
   change: Change;
   places: number;
-  a: SideWork;
-  b: SideWork;
+  baseline: SideWork;
+  candidate: SideWork;
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
@@ -1576,8 +1573,8 @@ export interface Overview {
 }
 
 export interface Pair {
-  a: number | null;
-  b: number | null;
+  baseline: number | null;
+  candidate: number | null;
   delta: number | null;
 }
 
@@ -1614,7 +1611,7 @@ export interface Payback {
   break_even: BreakEven[];
 }
 
-export type PaybackVerdict = 'never' | 'pays' | 'unknown';
+export type PaybackVerdict = 'not_worth_it' | 'unknown' | 'worth_it';
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -1844,24 +1841,25 @@ export interface RunRef {
 }
 
 export interface RunRow {
-  compile_s: number | null;
-  compilations: number | null;
-  graph_breaks: number | null;
-  recompiles: number | null;
-  finding: string | null;
-  severity: Severity | null;
+  run: string;
   step_us: number | null;
-  times: StepTimes | null;
+  deviation_us: number | null;
+  change_percent: number | null;
+  within_noise: boolean | null;
   gpu_busy_percent: number | null;
   compiled_percent: number | null;
-  run: string;
+  finding: string | null;
+  compile_s: number | null;
+  graph_breaks: number | null;
+  recompiles: number | null;
+  compilations: number | null;
+  recorded_s: number | null;
+  ranks: number;
   worker: string;
   span: string | null;
-  ranks: number;
-  recorded_s: number | null;
+  severity: Severity | null;
   read: boolean;
-  change_percent: number | null;
-  within_noise: boolean;
+  times: StepTimes | null;
   why_unknown: WhyUnknown;
 }
 
@@ -2118,8 +2116,8 @@ export interface StepTime {
 }
 
 export interface StepTimeDifference {
-  a: StepTimes;
-  b: StepTimes;
+  baseline: StepTimes;
+  candidate: StepTimes;
   noise_us: number | null;
   within_noise: boolean | null;
 }
