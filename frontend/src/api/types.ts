@@ -1846,12 +1846,12 @@ export interface RunRow {
   deviation_us: number | null;
   change_percent: number | null;
   within_noise: boolean | null;
-  gpu_busy_percent: number | null;
-  compiled_percent: number | null;
   finding: string | null;
   compile_s: number | null;
   graph_breaks: number | null;
   recompiles: number | null;
+  gpu_busy_percent: number | null;
+  compiled_percent: number | null;
   compilations: number | null;
   recorded_s: number | null;
   ranks: number;

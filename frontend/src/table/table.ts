@@ -195,7 +195,7 @@ function fixed(decimals: number): (value: number) => string {
     maximumFractionDigits: decimals,
   });
   return (value) => {
-    const text = format.format(value);
+    const text = format.format(value).replace('-', '−');
     // A small amount is not nothing.
     const smallest = 10 ** -decimals;
     return value > 0 && value < smallest / 2 ? `<${significant(smallest, 1)}` : text;

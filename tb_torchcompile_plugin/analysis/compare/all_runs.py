@@ -136,12 +136,12 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     # of the step time, compared with the pinned run; null where that is of another program
     change_percent: Annotated[float | None, column_head("Change")]
     within_noise: Annotated[bool | None, column_head("Within noise")]  # whether that may be chance
-    gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
-    compiled_percent: Annotated[float | None, column_head("Compiled")]
     finding: Annotated[str | None, column_head("First finding", grow=True, wrap=True)]
     compile_s: Annotated[float | None, column_head("Compile time")]
     graph_breaks: Annotated[int | None, column_head("Breaks")]
     recompiles: int | None
+    gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
+    compiled_percent: Annotated[float | None, column_head("Compiled")]
     compilations: Annotated[int | None, _HIDDEN]
     recorded_s: Annotated[float | None, _HIDDEN]
     ranks: Annotated[int, _HIDDEN]

@@ -47,7 +47,7 @@ _LABELS: dict[str, str] = {
     "step_us": "Step time",
     "span_us": "Whole span",
     "gpu_busy_us": "GPU busy",
-    "gpu_busy_percent": "GPU busy, of that time",
+    "gpu_busy_percent": "GPU busy percentage",
     "gpu_time_us": "GPU time of kernels",
     "launches": "Launches",
     "graph_break_us": "Cost of graph breaks",
@@ -234,6 +234,8 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
 def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[pairs.Figure]:
     for name in dict.fromkeys((*a, *b)):
         value = pairs.pair(a.get(name), b.get(name))
+        if value.baseline is None and value.candidate is None:
+            continue
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.baseline), text_b + _deviation(times.candidate)
@@ -401,8 +403,8 @@ def _of_spans(figures: dict[str, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
         return f"The whole span takes {pairs.change_of(times)}; without steps on both sides, the noise is unknown."
-    compile_s = figures["compile_s"]
-    if compile_s.baseline is None or compile_s.candidate is None:
+    compile_s = figures.get("compile_s")
+    if compile_s is None or compile_s.baseline is None or compile_s.candidate is None:
         return "The two runs recorded nothing that can be compared."
     times = pairs.pair(1e6 * compile_s.baseline, 1e6 * compile_s.candidate)
     return f"Compiling takes {pairs.change_of(times)}."

@@ -40,7 +40,7 @@ class Figure(msgspec.Struct, frozen=True):
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A row of whatever is compared."""
 
-    outcome: Annotated[Outcome, column_head("Change")]  # by its first number, a time
+    outcome: Annotated[Outcome, column_head("Change", hidden=True)]  # by its first number, a time
 
 
 Row = TypeVar("Row", bound=Compared)

@@ -166,7 +166,7 @@ def test_tables_are_laid_out_by_the_types_of_their_rows():
     assert numbers["operators"] == ["self_host_us", "self_device_us", "calls"]
     compilations = next(table for table in tables if table.rows == "compilations")
     shown = [row.label for row in compilations.columns if not row.hidden]
-    assert shown == ["Function", "Direction", "Compile ids", "Duration", "Graph ops", "Change"]
+    assert shown == ["Function", "Direction", "Compile ids", "Duration", "Graph ops"]
 
 
 def stepping(folder, *lengths):
