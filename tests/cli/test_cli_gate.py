@@ -243,7 +243,7 @@ def test_a_baseline_alone_is_compared_without_conditions(recording, tmp_path, ca
     assert re.search(r"base\.tbtc: 2 runs, [\d.]+ kB", capsys.readouterr().out)
     assert main(["compare", file, str(recording("breaks")), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["outcome"] == "passed" and len(report["base"]) == 2 and report["conditions"] == []
+    assert report["outcome"] == "passed" and len(report["baseline"]) == 2 and report["conditions"] == []
     assert main(["compare", str(recording("breaks")), file]) == 2
     assert "holds 2" in capsys.readouterr().err
     assert main(["baseline", "save", str(recording("breaks")), str(tmp_path / "base.bin")]) == 2

@@ -156,7 +156,7 @@ def test_figures_are_told_with_the_deviation_of_steps(comparison):
         "13.0 ms ± 522 µs",
     )
     assert step.change == "−550 µs (−4.04 %)"
-    assert (figures["compile_s"].baseline, figures["compile_s"].change) == ("–", "–")
+    assert "compile_s" not in figures, "unknown on both sides"
 
 
 def test_tables_are_laid_out_by_the_types_of_their_rows():
@@ -220,9 +220,7 @@ def test_where_the_host_runs_ahead_the_gpu_tells_how_long_a_step_is(tmp_path):
     assert len(ahead) == 2
 
 
-def test_what_is_unknown_stays_unknown(comparison, tables):
-    figures = {figure.name: figure.value for figure in comparison.figures}
-    assert (figures["compile_s"].baseline, figures["compile_s"].delta) == (None, None)
+def test_what_is_unknown_stays_unknown(tables):
     assert tables.modules == [] and tables.memory == []  # neither was recorded
 
 

@@ -64,7 +64,7 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     assert (
         "In the baseline rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
     )
-    assert known.verdict.endswith("in B no rank is a straggler.")
+    assert known.verdict.endswith("In the candidate no rank is a straggler.")
     for row in known.ranks:
         sums_up(row)
         assert row.outcome == "faster" and row.step_us.delta == pytest.approx(-3_000)
