@@ -185,7 +185,12 @@ def all_runs(runs: Sequence[KnownRun], pin: str, current: str = "") -> AllRuns:
     base = next((run for run in runs if run.place.run == pin), None)
     rows = [_row(run, base) for run in runs]
     reading = sum(run.is_waiting for run in runs)
-    return AllRuns(_headline(rows, reading, current), rows, reading, pin if base else "")
+    sentences = [_headline(rows)]
+    if base:
+        sentences.append(f"Step times are compared with run {pin}.")
+    if reading:
+        sentences.append(f"Reading {plural(reading, 'more run')}, now {current}.")
+    return AllRuns(" ".join(sentences), rows, reading, pin if base else "")
 
 
 def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
@@ -220,14 +225,11 @@ def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
     )
 
 
-def _headline(rows: Sequence[RunRow], reading: int, current: str) -> str:
-    """Return "25 runs: 3 have a critical finding, 9 a warning. Reading the other 12: bert/compiled is next."."""
+def _headline(rows: Sequence[RunRow]) -> str:
+    """Return "25 runs: 3 have a critical finding and 9 have a warning."."""
     found = Counter(row.severity for row in rows)
     counts = [(found[severity], words) for severity, words in _SEVERITIES.items() if found[severity]]
     have = joined_names(
         [f"{number:,} {'has' if number == 1 else 'have'} {words}" for number, words in counts]
     )
-    sentence = f"{plural(len(rows), 'run')}{': ' if have else ''}{have}."
-    if reading:
-        sentence += f" Reading {plural(reading, 'more run', 'more runs')}{': ' if current else ''}{current}."
-    return sentence
+    return f"{plural(len(rows), 'run')}{': ' if have else ''}{have}."

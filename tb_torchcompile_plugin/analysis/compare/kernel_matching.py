@@ -62,7 +62,7 @@ class KernelDifference(Compared, frozen=True):
     baseline: SideWork
     candidate: SideWork
     time_us: Pair  # of an average step, as the launches
-    launches: Pair
+    launches: Annotated[Pair, column_head(hidden=True)]
 
 
 class Launch(msgspec.Struct, frozen=True, gc=False):

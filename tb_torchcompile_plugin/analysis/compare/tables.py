@@ -35,7 +35,7 @@ class OperatorDifference(Compared, frozen=True):
     kind: OperatorKind
     self_host_us: Pair
     self_device_us: Pair  # unknown where a side has no GPU events
-    calls: Pair
+    calls: Annotated[Pair, column_head(hidden=True)]
 
 
 class ModuleDifference(Compared, frozen=True):

@@ -60,7 +60,7 @@ def test_runs_are_held_against_the_pinned_one() -> None:
     assert a.change_percent is None, "it is the pinned one"
     assert b.change_percent == pytest.approx(19.9, abs=0.1) and not b.within_noise
     assert c.change_percent == pytest.approx(0.5, abs=0.1) and c.within_noise
-    assert answer.headline == "3 runs."
+    assert answer.headline == "3 runs. Step times are compared with run a."
 
 
 def test_what_was_not_read_is_not_known() -> None:
@@ -68,7 +68,10 @@ def test_what_was_not_read_is_not_known() -> None:
     answer = all_runs([line_of("a", 100), unread], "x", "x")
     assert answer.rows[1].step_us is None and not answer.rows[1].read
     assert [row.change_percent for row in answer.rows] == [None, None], "nothing is known of what is pinned"
-    assert answer.reading == 1 and answer.headline == "2 runs. Reading 1 more run: x."
+    assert (
+        answer.reading == 1
+        and answer.headline == "2 runs. Step times are compared with run x. Reading 1 more run, now x."
+    )
 
 
 def test_the_headline_counts_what_is_wrong() -> None:
