@@ -205,7 +205,7 @@ class NamedPair(msgspec.Struct, frozen=True):
 
 def test_texts_of_a_comparison_are_shown_before_the_change(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(
-        Console(width=72, highlight=False), "pairs", [NamedPair("f" * 20, "0/0 → 0/0", pair(1.0, 2.0))]
+        Console(width=76, highlight=False), "pairs", [NamedPair("f" * 20, "0/0 → 0/0", pair(1.0, 2.0))]
     )
     head = capsys.readouterr().out.splitlines()[1]
     assert re.split(r"  +", head.strip()) == ["Function", "Compile ids", "Time baseline", "Time candidate"]
