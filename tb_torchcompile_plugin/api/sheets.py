@@ -24,7 +24,7 @@ NAMES = frozenset(
         *("file", "line", "compile_id", "resume_compile_id", "epoch", "direction", "graph_key", "graph"),
         *("device", "stream", "thread", "rank", "for_rank", "host", "step", "category", "part", "cache"),
         *("kernel", "message_bytes", "size_bytes", "group_size", "operator", "id", "config"),
-        *("frame", "limit", "subject"),
+        *("frame", "limit", "subject", "path"),
     )
 )
 
@@ -185,6 +185,8 @@ def _column(field: inspect.Field) -> SheetColumn | None:
         is_number = sides or isinstance(plain, (inspect.IntType, inspect.FloatType))
         unit = _UNIT.search(field.name) if is_number else None
         kind = unit[1] if unit else _KINDS.get(type(plain), "number" if sides else "text")
+        if field.name == "recorded_s":
+            kind = "unix"
     label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,

@@ -244,9 +244,10 @@ export interface Collectives {
 }
 
 export interface CompareReport {
-  a: SpanName;
-  b: SpanName;
+  baseline: SpanName;
+  candidate: SpanName;
   verdict: string;
+  break_even: string;
   comparison: Comparison;
 }
 
@@ -318,9 +319,9 @@ export interface CompilationDifference {
   file: string;
   line: number | null;
   direction: Direction;
-  a: Compiled | null;
-  b: Compiled | null;
-  compile_ids: string;
+  baseline: Compiled | null;
+  candidate: Compiled | null;
+  both_ids: string;
   duration_s: Pair;
   graph_ops: Pair;
   outcome: Outcome;
@@ -533,7 +534,7 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+export type DeterminedBy = 'eager_predicted' | 'measured' | 'nothing_ran' | 'unknown';
 
 export interface DeviceInStep {
   device: number;
@@ -698,8 +699,11 @@ export interface FailedGuard {
 
 export interface Figure {
   name: string;
+  label: string;
+  baseline: string;
+  candidate: string;
+  change: string;
   value: Pair;
-  formatted: FormattedPair;
 }
 
 export interface Finding {
@@ -757,13 +761,6 @@ export interface FlameThread {
   title: string;
   time_ns: number;
   frames: FlameFrame[];
-}
-
-export interface FormattedPair {
-  label: string;
-  a: string;
-  b: string;
-  change: string;
 }
 
 export interface Frame {
@@ -1216,8 +1213,8 @@ export interface KernelDifference {
   category: Category;
   change: Change;
   places: number;
-  a: SideWork;
-  b: SideWork;
+  baseline: SideWork;
+  candidate: SideWork;
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
@@ -1604,8 +1601,8 @@ export interface Overview {
 }
 
 export interface Pair {
-  a: number | null;
-  b: number | null;
+  baseline: number | null;
+  candidate: number | null;
   delta: number | null;
 }
 
@@ -1642,7 +1639,7 @@ export interface Payback {
   break_even: BreakEven[];
 }
 
-export type PaybackVerdict = 'never' | 'pays' | 'unknown';
+export type PaybackVerdict = 'not_worth_it' | 'unknown' | 'worth_it';
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -1874,24 +1871,25 @@ export interface RunRef {
 }
 
 export interface RunRow {
+  run: string;
+  step_us: number | null;
+  deviation_us: number | null;
+  change_percent: number | null;
+  within_noise: boolean | null;
+  finding: string | null;
   compile_s: number | null;
-  compilations: number | null;
   graph_breaks: number | null;
   recompiles: number | null;
-  finding: string | null;
-  severity: Severity | null;
-  step_us: number | null;
-  times: StepTimes | null;
   gpu_busy_percent: number | null;
   compiled_percent: number | null;
-  run: string;
+  compilations: number | null;
+  recorded_s: number | null;
+  ranks: number;
   worker: string;
   span: string | null;
-  ranks: number;
-  recorded_s: number | null;
+  severity: Severity | null;
   read: boolean;
-  change_percent: number | null;
-  within_noise: boolean;
+  times: StepTimes | null;
   why_unknown: WhyUnknown;
 }
 
@@ -2164,8 +2162,8 @@ export interface StepTime {
 }
 
 export interface StepTimeDifference {
-  a: StepTimes;
-  b: StepTimes;
+  baseline: StepTimes;
+  candidate: StepTimes;
   noise_us: number | null;
   within_noise: boolean | null;
 }

@@ -174,11 +174,11 @@ class NothingCompiled(Cause):
         gain = context.compared().gain[0] if context.profile.baseline_run else None
         # If the same program was recorded compiled.
         measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
-        if measured and measured.verdict == "never":
+        if measured and measured.verdict == "not_worth_it":
             return
         cause, by, is_minor = eager_cause(context), context.best("eager"), False
         predicted, why = by.predicted if by else None, cause.why
-        if measured and measured.verdict == "pays":
+        if measured and measured.verdict == "worth_it":
             by, predicted = None, step_with(measured)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
