@@ -508,7 +508,6 @@ export interface CudaGraphReport {
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
-  pools: GraphPool[];
   code: string | null;
 }
 
@@ -908,14 +907,6 @@ export interface GraphPiece {
   artifact: number;
   lines: number[];
   text: string[];
-}
-
-export interface GraphPool {
-  device: number;
-  pool_bytes: number | null;
-  graphs: number;
-  functions: number;
-  warm_ups: number | null;
 }
 
 export interface GraphRecording {
