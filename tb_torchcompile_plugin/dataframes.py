@@ -47,7 +47,7 @@ class Tables(dict[str, "DataFrame"]):
 
     Columns and values are those of `report --json`, the `id` for `tb-torchcompile show` among them, with the `run`,
     `worker` and `span` of the row in front. A list inside of an object is a table of both names:
-    `tables.step_breakdown_steps`; so are those of a job: `job_waits` and, by rank, `job_ranks`. The single values of
+    `tables.step_steps`; so are those of a job: `job_waits` and, by rank, `job_ranks`. The single values of
     `spans`, `workers`, `compile` and `job` are tables, too. A table without rows still has its columns. `verdict` is
     what the tab opens with; `findings`, what to do.
     """

@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 
 from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
-from tb_torchcompile_plugin.api.parameters import span_ids, values
+from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import responses
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = tb_logging.get_logger()
 
+_EXPORT = (*span_ids("", ""), text("compare", ""), text("step", ""), number("code", 1))
 _URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
 _PAGE = """<!doctype html>
@@ -114,8 +115,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _export(self, request: Request) -> Response:
         """Send a run as one file, which is written meanwhile."""
-        run, worker, span = values(span_ids("", ""), request.args)
-        export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
+        run, worker, span, compare, step, code = values(_EXPORT, request.args)
+        chosen = Chosen(run, worker, span, compare, step, bool(code), logdir=self._logdir)
+        export = Export(self._session, chosen)
         return responses.download(Download(f"{export.title}.html", started(export.blocks())))
 
 

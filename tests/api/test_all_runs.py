@@ -193,6 +193,6 @@ def test_the_baseline_run_is_found_by_what_ran_once_it_is_read(
         ask(session, "overview", **ids)
     session.look()
     assert ask(session, "baseline", **about) == BaselineRef(**asked["monday"])
-    assert "the same program eager" in " ".join(ask(session, "pays", **asked["tuesday"]).sentences)
+    assert "the same program eager" in " ".join(ask(session, "payback", **asked["tuesday"]).sentences)
     rows = {row.run: row.change_percent for row in settled(session, "monday").rows}
     assert rows["tuesday"] is not None and rows["third"] is None

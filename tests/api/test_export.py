@@ -156,7 +156,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
     }
     lines |= {
         row["text"]
-        for body in breaks.of("source").values()
+        for body in breaks.of("your_code").values()
         for row in json.loads(body.data)["rows"]
         if row["text"]
     }
@@ -259,6 +259,19 @@ def test_the_tab_saves_the_same_file(recording: Recording, tmp_path: Path, break
     saved = exported(tmp_path / "saved.html")
     assert saved.answers.keys() == breaks.answers.keys()
     assert saved.contents["place"] == breaks.contents["place"]
+
+
+def test_the_tab_saves_with_what_the_user_ticks(tmp_path: Path) -> None:
+    for run in ("before", "after", "other"):
+        write_trace(tmp_path / "logs" / run, [slice_("aten::mm", 3, 4)])
+    client = make_client(make_plugin(tmp_path / "logs"))
+    (worker,) = client.get(f"{ROOT}/runs").get_json()["runs"][0]["workers"]
+    chosen = {"run": "after", "worker": worker["worker"], "compare": "before", "code": "0"}
+    (tmp_path / "saved.html").write_bytes(client.get(f"{ROOT}/export", query_string=chosen).get_data())
+    saved = exported(tmp_path / "saved.html")
+    (runs,) = saved.of("runs").values()
+    assert {run["run"] for run in json.loads(runs.data)["runs"]} == {"after", "before"}
+    assert "Code and graphs" in {line["what"] for line in saved.contents["left_out"]}
 
 
 def test_a_run_that_there_is_not_is_said_before_anything_is_sent(recording: Recording) -> None:

@@ -62,7 +62,7 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     loaded = set(tab.script(LOADED))
     assert {"common.js", "run.js"} <= loaded
     assert not loaded & {"Overview.js", "Timeline.js", "code.js", "compile.js", "summary.js"}
-    tab.click("nav a", "Code")
+    tab.click("nav a", "Your code")
     tab.wait_text("h1", "of kernel time")
     assert "code.js" in tab.script(LOADED)
 
@@ -72,9 +72,8 @@ def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab)
     with without(tab, "*/run.js"):
         tab.load(run="breaks", panel="memory")
         tab.wait_text("main", missing)
-        tab.click("nav a", "Summary")
+        tab.click("nav a", "Overview")
         tab.wait_text("h1", "Step 6.02 ms")
-        tab.click("nav a", "Run")
         tab.click("nav a", "Memory")
         tab.wait_text("main", missing)
     tab.click("button", "Try again")

@@ -52,8 +52,7 @@ def test_a_rank_is_picked_and_other_panels_lead_back(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
     tab.click("td a", "3")
     tab.wait_address("worker=rank3")
-    tab.click("nav a", "Run")
-    tab.click("header a", "5 ranks together")
+    tab.click("nav a", "Ranks")
     tab.wait_text("main", "Steps of all ranks")
     tab.wait_address("worker=rank3")
 
@@ -62,7 +61,7 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     tab.open(run="resnet18_eager", panel="ranks")
     tab.wait_text("[role=note]", "has a trace")
     tab.wait_text("main", "worker_name=f")
-    assert tab.texts("header a") == ["All 4 runs", "Save"]
+    assert "Ranks" in tab.texts("nav a")
 
 
 def test_a_collective_leads_to_its_time_on_the_timeline_of_each_rank(tab: Tab) -> None:

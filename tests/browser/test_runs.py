@@ -20,7 +20,7 @@ def test_runs_are_compared_without_opening_them_twice(tab: Tab) -> None:
         tab.go(run=run)
         tab.wait_text("h1", "Step")
         tab.wait_text("[aria-label='Counts']", "compiled")
-    tab.click("header a", "All 3 runs")
+    tab.click("nav a", "All runs")
     tab.wait_text("h1", "3 runs.")
     assert [float(cell) for cell in cells(tab, "breaks")[1:5]] == pytest.approx(
         [6.02, 0.93, 2.52, 86.4], abs=0.03

@@ -15,7 +15,7 @@ from recordings import Recording
 
 pytestmark = pytest.mark.browser
 
-GROUP, ROW = "nav .name a", "tr[data-row] td"
+ROW = "tr[data-row] td"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
         # How much of the model is compiled?
         ("resnet18", [], "[aria-label='Counts']", "91.7 % of GPU time compiled"),
         # Where does memory peak?
-        ("memory", [(GROUP, "Run"), ("nav a", "Memory")], "h1", "peak"),
+        ("memory", [("nav a", "Memory")], "h1", "peak"),
     ],
 )
 def test_a_question_is_answered(
@@ -87,7 +87,7 @@ def test_a_question_is_answered(
 
 def test_which_line_costs_most_forward_and_backward(tab: Tab) -> None:
     with within(tab, 1, "resnet18") as visitor:
-        visitor.click(GROUP, "Code")
+        visitor.click("nav a", "Your code")
         tab.wait_text("h1", "resnet.py:96 takes 481 µs a step")
         hottest = tab.rows("Lines")[0]
         assert hottest[0] == "resnet.py:96" and "out = self.conv2(out)" in hottest

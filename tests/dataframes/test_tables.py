@@ -167,5 +167,5 @@ def test_the_recipes_run(
     assert "convolution" in capsys.readouterr().out
     sums = names["parts"].groupby(["run", "step"]).time_us.sum()
     pd.testing.assert_series_equal(
-        sums, names["tables"].step_breakdown_steps.set_index(["run", "step"]).wall_us, check_names=False
+        sums, names["tables"].step_steps.set_index(["run", "step"]).wall_us, check_names=False
     )

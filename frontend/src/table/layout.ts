@@ -68,7 +68,12 @@ function bodyWidth<Row>(rows: Row[], column: Column<Row>, scale: Scale | undefin
 }
 
 function widestNumber<Row>(rows: Row[], column: Column<Row>, scale: Scale, largest: number): number {
-  return Math.max(textWidth(scale.text(largest)), textWidth(scale.text(totalOf(rows, column) ?? 0), true));
+  // Where each cell has its unit, a smaller number may be wider.
+  const texts = [scale.text(largest), scale.unit === '' && kindOf(column) !== 'count' ? '−888 µs' : ''];
+  return Math.max(
+    ...texts.map((text) => textWidth(text)),
+    textWidth(scale.text(totalOf(rows, column) ?? 0), true),
+  );
 }
 
 /** The longest of a sample: measuring 10,000 texts would be felt. */

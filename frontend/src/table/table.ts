@@ -1,6 +1,6 @@
 /** The table's logic without its looks: search, sort, totals, units, export. */
 import type { HashChange } from '../host/nav.svelte';
-import { median, bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
+import { bytes, count, duration, median, significant, UNKNOWN, unitFor } from '../widgets/format';
 
 export type Cell = number | string | null;
 export type ColumnKind = 'text' | 'count' | 'us' | 'ns' | 's' | 'percent' | 'bytes';
@@ -151,34 +151,33 @@ export interface Scale {
   text: (value: number) => string;
 }
 
+/** Times that differ by more than this factor have a unit each: chosen by eye. */
+const MOST_SPREAD = 1000;
+
 /**
- * One unit and one number of decimals for a whole column, so that numbers align on the decimal. The unit suits the
- * largest of `shared` when that is given.
+ * One unit and one number of decimals for a whole column, so that numbers align on the decimal, or a unit in each cell
+ * where values differ too much. The unit suits the largest of `shared` when that is given.
  */
 export function columnScale(kind: ColumnKind, values: number[], shared = values): Scale {
-  if (kind === 'bytes') return { unit: '', text: signedBytes };
+  if (kind === 'bytes') return { unit: '', text: (v) => minus(v, bytes) };
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
-  if (values.length + shared.length === 0) return { unit: '', text: count };
   const perUs = kind === 's' ? 1e6 : kind === 'ns' ? 1e-3 : 1;
-  const unit = columnUnit(shared.map((v) => Math.abs(v * perUs)).filter((us) => us > 0));
-  const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);
-  const decimals = fixed(decimalsFor(scaled));
+  const sizes = [...values, ...shared].map((v) => Math.abs(v * perUs)).filter((us) => us > 0);
+  if (sizes.length === 0) return { unit: '', text: count };
+  const largest = maximum(sizes);
+  const smallest = sizes.reduce((min, us) => Math.min(min, us));
+  if (largest / smallest > MOST_SPREAD) return { unit: '', text: (v) => minus(v * perUs, duration) };
+  const unit = unitFor(largest);
+  const decimals = fixed(decimalsFor(values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0)));
   return { unit: unit.name, text: (v) => decimals((v * perUs) / unit.us) };
 }
 
-const signedBytes = (value: number) => (value < 0 ? '−' : '') + bytes(Math.abs(value));
+const minus = (value: number, text: (size: number) => string) =>
+  (value < 0 ? '−' : '') + text(Math.abs(value));
 
 function maximum(values: number[]): number {
   return values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
-}
-
-/** The unit of the largest value, or the next smaller one where the typical value would be all zeros. */
-function columnUnit(sizes: number[]): Unit {
-  const unit = unitFor(maximum(sizes));
-  const smaller = unitFor(unit.us / 1000);
-  const typical = median(sizes) ?? 0;
-  return typical < unit.us / 100 && maximum(sizes) < 1e5 * smaller.us ? smaller : unit;
 }
 
 /** Enough decimals to show the typical value with three digits, but at most five digits for the largest. */
@@ -195,7 +194,7 @@ function fixed(decimals: number): (value: number) => string {
     maximumFractionDigits: decimals,
   });
   return (value) => {
-    const text = format.format(value);
+    const text = format.format(value).replace('-', '−');
     // A small amount is not nothing.
     const smallest = 10 ** -decimals;
     return value > 0 && value < smallest / 2 ? `<${significant(smallest, 1)}` : text;

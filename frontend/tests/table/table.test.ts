@@ -89,13 +89,13 @@ describe('totals and units', () => {
   it('keeps one unit and one number of decimals in a column', () => {
     const scale = columnScale('us', [7086.66, 5595.65, 152.1]);
     expect([scale.unit, scale.text(7086.66), scale.text(152.1)]).toEqual(['ms', '7.09', '0.15']);
-    const seconds = columnScale('s', [2.4127, 0.284, 0.0001]);
-    expect([seconds.unit, seconds.text(2.4127), seconds.text(0.0001)]).toEqual(['s', '2.413', '<0.001']);
+    const seconds = columnScale('s', [2.4127, 0.284, 0.003]);
+    expect([seconds.unit, seconds.text(2.4127), seconds.text(-0.003)]).toEqual(['s', '2.413', '−0.003']);
   });
 
-  it('goes one unit down where one outlier would turn the rest into zeros', () => {
+  it('gives each cell its unit where values differ too much', () => {
     const scale = columnScale('us', [7970, 7, 6, 4, 36]);
-    expect([scale.unit, scale.text(7970), scale.text(7)]).toEqual(['µs', '7,970.0', '7.0']);
+    expect([scale.unit, scale.text(7970), scale.text(-7)]).toEqual(['', '7.97\u202fms', '−7.00\u202fµs']);
   });
 
   it('shares the unit of another column', () => {

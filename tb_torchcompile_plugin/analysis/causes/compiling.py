@@ -136,7 +136,7 @@ class AutotuneInSteps(Cause):
 
 
 class CompileDoesNotPay(Cause):
-    """A step of the [eager baseline run](definitions.md#pays) takes no longer, or less; `predicted` is what it took.
+    """A step of the [eager baseline run](definitions.md#payback) takes no longer, or less; `predicted` is what it took.
 
     Never where the eager step is only predicted (info where it may be chance).
     """

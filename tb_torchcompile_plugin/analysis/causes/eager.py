@@ -147,7 +147,7 @@ class NothingCompiled(Cause):
     """Eager operators launched work, or without a GPU took a share of the profiled time, and nothing compiled ran.
 
     Critical; a warning where compiling is predicted to bring less than `gain_percent`. Where a
-    [baseline run](definitions.md#pays) is compiled, its measured step is the prediction, and where that is no faster
+    [baseline run](definitions.md#payback) is compiled, its measured step is the prediction, and where that is no faster
     there is no finding. The title has the first of these reasons that is recorded: `TORCH_COMPILE_DISABLE` (or
     `TORCHDYNAMO_DISABLE`) set, `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`,
     an active dispatch mode, a function that Dynamo skipped, `torch.compiler.disable` of the compiled function, a method

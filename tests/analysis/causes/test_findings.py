@@ -93,7 +93,7 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
     )
     assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
     assert row.title.startswith("Launching the compiled graph of a step kernel by kernel")
-    assert (row.severity, row.panel) == ("critical", "gpu_utilization")
+    assert (row.severity, row.panel, row.section) == ("critical", "step", "idle")
     assert 'mode="reduce-overhead"' in row.next_step
 
 
@@ -188,7 +188,7 @@ def test_expensive_guards(tmp_path: Path) -> None:
     lookups = [slice_("TorchDynamo Cache Lookup", 100 * step + 60, 30) for step in range(3)]
     row = by_rule(tmp_path, [*steps(busy=50), *lookups])["guards"]
     assert row.predicted is not None and row.predicted.after_us == 70
-    assert (row.severity, row.panel, row.evidence["times_per_step"]) == ("critical", "compiled_regions", 1)
+    assert (row.severity, row.panel, row.evidence["times_per_step"]) == ("critical", "compilations", 1)
 
 
 def eager(us: float, *, compiled: bool = True) -> list[Event]:

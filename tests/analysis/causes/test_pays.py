@@ -276,7 +276,7 @@ def test_the_run_beside_is_read_with_the_one_that_is_asked_for(recording: Record
     assert compiled.of(payback).gain[0].determined_by == "measured"
     report = read_report(str(tmp_path))
     spans = [span for run in report.runs for worker in run.workers for span in worker.spans]
-    assert [span.pays.sentences[0] for span in spans if isinstance(span, SpanReport)] == [
+    assert [span.payback.sentences[0] for span in spans if isinstance(span, SpanReport)] == [
         compiled.of(payback).sentences[0]
     ] * 2
     step_us, low_us, high_us = compiled.of(uncompiled) or (0.0, 0.0, 0.0)

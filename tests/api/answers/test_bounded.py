@@ -126,7 +126,7 @@ def test_sections_are_those_of_the_answers(report: Report) -> None:
         fields = schema().definitions[name.rpartition("/")[2]]["properties"]
         assert set(fields) == set(type(table.rows[0]).__struct_encode_fields__), table.section
     assert {section.route for section in known.values()} - {None} <= set(ROUTES)
-    assert {"kernels", "operators", "source", "findings", "by_rank"} <= set(known)
+    assert {"kernels", "operators", "your_code", "findings", "by_rank"} <= set(known)
 
 
 def test_a_section_is_all_that_begins_so() -> None:
