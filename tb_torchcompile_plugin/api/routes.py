@@ -133,6 +133,11 @@ def _sheets(session: Session) -> Sheets:
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
+def _keep_span(lines: RunLines, about: Profile | CompileData) -> None:
+    if isinstance(about, Profile):
+        lines.keep_span(about)
+
+
 def _baseline(found: BaselineRef) -> BaselineRef:
     return found
 
@@ -182,7 +187,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_with_costs),
-    Route("overview", SPAN, overview, keep=RunLines.keep_span),
+    Route("overview", SPAN_OR_WORKER, overview, keep=_keep_span),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),

@@ -166,7 +166,7 @@ class Python(HostTimeCause):
     """
 
     id = "python"
-    panel = "operators"
+    panel = "step"
     words = Words(
         "Python takes the host's time{place}",
         "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
@@ -202,7 +202,8 @@ class Library(HostTimeByNameCause):
     """A function of torch's own takes more than the usual 50 µs of a call."""
 
     id = "library"
-    panel = "operators"
+    panel = "your_code"
+    section = "functions"
     words = Words(
         "Python runs in {name}, called{place}",
         "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
@@ -285,7 +286,7 @@ class DriverAllocations(HostTimeCause):
     """Calls that ask the driver for memory or give it back."""
 
     id = "allocation"
-    panel = "memory"
+    panel = "step"
     words = Words(
         "{name} asks the driver for memory {often} {each}{place}",
         "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",

@@ -41,7 +41,8 @@ class EmptyProfile(Cause):
     """The trace holds no event (critical), or no GPU event though there is a GPU (warning), or too few steps (info)."""
 
     id = "empty_profile"
-    panel = "overview"
+    panel = "step"
+    section = "steps"
     needs_records = False
     limits = ("steps_least",)
 

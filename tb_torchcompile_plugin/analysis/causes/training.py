@@ -120,7 +120,7 @@ class RecomputedForward(PricedCause):
     """
 
     id = "recomputed"
-    panel = "memory"
+    panel = "step"
     limits = ("memory_percent",)
     words = Words(
         "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
