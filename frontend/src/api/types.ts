@@ -449,6 +449,14 @@ export interface CompiledShare {
   empty_compilations: number | null;
 }
 
+export interface Count {
+  text: string;
+  panel: Panel;
+  section: string;
+  help: string;
+  tone: '' | 'bad' | 'warn';
+}
+
 export interface Coverage {
   level: Level;
   rows: CoverageRow[];
@@ -1597,7 +1605,8 @@ export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 export interface Overview {
   headline: string;
   step: string;
-  coverage: CompiledShare;
+  counts: Count[];
+  coverage: CompiledShare | null;
   considered: string[];
   payback: string;
 }
