@@ -1,14 +1,14 @@
-"""What can go wrong that a user can act on.
+"""Errors and warnings that a user can act on.
 
-`UserError` stops the one thing that was asked for, `Notice` goes with an answer that is still useful. Both say which
-file, what happened and what to do. Standard library only: the writer imports it, too.
+`UserError` stops a request, `Notice` accompanies a partial answer. Both state the file, what happened and what to do.
+Standard library only, because the writer imports this module.
 """
 
 import re
 from dataclasses import dataclass
 from typing import TypeVar
 
-# What is no character, what a terminal obeys, and what turns letters to the other direction.
+# Invalid characters, control characters of terminals, and characters that change the writing direction.
 _CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _NO_TEXT = re.compile(f"[{_CONTROL}]")
 _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
@@ -17,14 +17,13 @@ _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
 def displayable(name: str) -> str:
     r"""Return a file name as one line of text.
 
-    What is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written as `\xff`, and so is what is
-    invisible but a terminal or a browser would obey.
+    Bytes that are not UTF-8 (lone surrogates in Python) and control characters are written as `\xff`.
     """
     return _NO_NAME.sub(_escaped, name)
 
 
 def visible(text: str) -> str:
-    """Return a text, which may have several lines, with the same escapes."""
+    """Return a text of one or more lines with the same escapes."""
     return _NO_TEXT.sub(_escaped, text)
 
 
@@ -39,11 +38,11 @@ Error = TypeVar("Error", bound="UserError")
 
 @dataclass(frozen=True)
 class Notice:
-    """A warning that goes with a partial answer."""
+    """A warning about a partial answer."""
 
-    file: str  # the path as the user knows it, empty where no single file is meant
+    file: str  # the path as the user knows it; empty if there is no single file
     problem: str  # what happened, one sentence
-    kept: str = ""  # what was read and is shown
+    kept: str = ""  # what is shown
     next_step: str = ""  # what to do
 
     def __post_init__(self) -> None:
@@ -51,13 +50,13 @@ class Notice:
             object.__setattr__(self, part, displayable(getattr(self, part)))
 
     @property
-    def tells_of_a_cut(self) -> bool:
-        """Whether a file ends before its content does: it may still be written."""
+    def is_truncated(self) -> bool:
+        """Whether a file is truncated: it may still be written."""
         return "is cut off" in self.problem
 
     @property
     def is_missing_something(self) -> bool:
-        """Whether something was not read. What was repaired is there."""
+        """Whether something was not read, as opposed to repaired."""
         return not re.search(r", repaired: \d+", self.problem)
 
     def __str__(self) -> str:
@@ -67,7 +66,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class ApiErrorBody:
-    """The one shape of an error over HTTP, under the key `error`; see docs/http.md."""
+    """An error over HTTP, under the key `error`; see docs/http.md."""
 
     code: str
     message: str
@@ -91,7 +90,7 @@ class UserError(TorchCompilePluginError):
 
     @classmethod
     def of(cls: type[Error], notice: Notice) -> Error:
-        """Return the error that stops what was asked for with what a notice says."""
+        """Return the error with the text of a notice."""
         return cls(notice.problem, file=notice.file, next_step=notice.next_step)
 
 
@@ -103,7 +102,7 @@ class NotFound(UserError):
 
 
 class WrongArgument(NotFound):
-    """A command was given a name that is not there: exit status 2."""
+    """A command received an unknown name: exit status 2."""
 
 
 class BadRequest(UserError):

@@ -45,7 +45,7 @@ Role = Literal[
     "blocking",  # until it is fixed, other advice is about another program, or would not help
     "specific",  # this program does it in addition to its model
     "generic",  # its fix would make most programs faster, whatever is wrong with this one
-    "symptom",  # nobody can act on it directly
+    "symptom",  # not actionable by itself
 ]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 Evidence: TypeAlias = dict[str, float | int]
@@ -110,7 +110,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def asks_for_change(self) -> bool:
-        """Whether it is more than worth knowing: a step is slower because of it."""
+        """Whether it makes a step slower, as opposed to being informative."""
         return self.predicted is not None or self.severity != "info"
 
 

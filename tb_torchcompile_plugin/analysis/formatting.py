@@ -1,10 +1,9 @@
-"""How are numbers and names written in sentences? The same in the tab, in the terminal and in findings."""
+"""Format numbers and names in sentences, the same way in the tab, in the terminal and in findings."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 
-# The smallest value (µs) with this unit, its size (µs), its name. Minutes begin late: a compile time of 101 s is not
-# 1.69 min.
+# Smallest value (µs) with this unit, its size (µs), its name. Minutes start late: 101 s is clearer than 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 _MAX_LISTED = 8  # numbers listed in a sentence
@@ -18,7 +17,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def duration(us: float) -> str:
-    """Write a time in the largest unit for it; the rounded value counts: 999.7 µs is 1.00 ms."""
+    """Write a time in its largest unit, chosen after rounding: 999.7 µs is 1.00 ms."""
     size, unit = _unit(us)
     return f"{significant(us / size)} {unit}"
 
@@ -36,7 +35,7 @@ def about(us: float, low_us: float, high_us: float) -> str:
 
 
 def between(low_us: float, high_us: float) -> str:
-    """Write a range of predicted times: "2.7-3.0 ms"; "" where both are written alike."""
+    """Write a range of predicted times: "2.7-3.0 ms"; "" if both round to the same text."""
     size, unit = _unit(high_us)
     low, high = significant(low_us / size, 2), significant(high_us / size, 2)
     return "" if low == high else f"{low}–{high} {unit}"
@@ -64,13 +63,13 @@ def device_name(device: int | str) -> str:
 
 
 def at_line(file: str, line: int | None) -> str:
-    """Write "train.py:12"; the file alone where the line is unknown, "" without a file."""
+    """Write "train.py:12"; only the file if the line is unknown, "" without a file."""
     name = file.rpartition("/")[2]
     return name if line is None or not name else f"{name}:{line}"
 
 
 def function_at(function: str, file: str, line: int | None) -> str:
-    """Write "step (train.py:12)", or the one of both that is known."""
+    """Write "step (train.py:12)", or only the known part."""
     location = at_line(file, line)
     return f"{function} ({location})" if function and location else function or location
 
@@ -88,7 +87,7 @@ def shortest_unique_paths(files: Iterable[str]) -> dict[str, str]:
 
 
 def listed_numbers(numbers: Sequence[int]) -> str:
-    """List numbers: "0, 1, 5"; of very many the first eight."""
+    """List numbers: "0, 1, 5"; at most the first eight."""
     return ", ".join(map(str, numbers[:_MAX_LISTED])) + (" …" if len(numbers) > _MAX_LISTED else "")
 
 
@@ -102,9 +101,9 @@ def often(times: float) -> str:
     return "once" if rounded(times) == "1" else f"{rounded(times)} times"
 
 
-def plural_of_mean(number: float, one: str, many: str | None = None) -> str:
+def plural_of_mean(number: float, noun: str, plural_noun: str | None = None) -> str:
     """Write a mean count with its noun: "1 launch", "1.5 launches"."""
-    return f"{rounded(number)} {one if rounded(number) == '1' else many or one + 's'}"
+    return f"{rounded(number)} {noun if rounded(number) == '1' else plural_noun or noun + 's'}"
 
 
 def rounded(number: float) -> str:
@@ -117,6 +116,6 @@ def joined_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
+def plural(number: int, noun: str, plural_noun: str | None = None) -> str:
     """Write a count with its noun: "1 step", "2 steps", "3 branches"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else plural_noun or noun + 's'}"

@@ -315,7 +315,7 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
         names = ", ".join(" ".join(ids) for ids in every if ids[2]) or "none"
         raise WrongArgument(
             f"there is no trace of {' '.join(filter(None, (run, worker, span)))}",
-            next_step=f"There are (run worker span): {names}",
+            next_step=f"Choose one of (run worker span): {names}",
         )
     raise no_trace(logdir)
 
@@ -323,7 +323,7 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
 def no_trace(logdir: str) -> UserError:
     """Return the error for a logdir without what a command needs."""
     return UserError(
-        "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
+        "it contains no trace", file=logdir, next_step="Pass a folder with traces, or a trace file"
     )
 
 

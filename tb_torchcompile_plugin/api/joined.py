@@ -1,4 +1,4 @@
-"""The ranks of a run that were read, joined to a job; and why some of them are not in it."""
+"""Join the ranks of a run that were read to a job, with the reasons for excluded ranks."""
 
 import logging
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
     """Why a run has no job; notices: of its ranks, where any cannot be read."""
     if not notices:
         return NotFound(
-            f"no two ranks of run {run!r} were recorded at one time",
+            f"no two ranks of run {run!r} were recorded at the same time",
             next_step="Record all ranks at the same steps",
         )
     return UserError.of(notices[0])
@@ -52,12 +52,12 @@ def why_not(file: File, error: Exception) -> Notice:
 
 
 def unexpected(file: File | None, error: Exception) -> Notice:
-    """A mistake of ours, which costs one file and not all of them."""
+    """A bug, which affects only one file."""
     name = file.name if file else "a trace"
     _log.debug("%s could not be read", name, exc_info=error)
     return Notice(
         file.path if file else "",
         f"cannot be read ({type(error).__name__})",
         "Everything else in the logdir is shown",
-        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+        "This is a bug in tb-torchcompile-plugin: please report it, with the file if possible",
     )

@@ -37,7 +37,7 @@ def values(parameters: Sequence[Parameter], texts: Mapping[str, str]) -> list[An
         if not texts.get(name)
     ]
     if missing:
-        raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step=_SEE)
+        raise BadRequest(f"missing parameters: {', '.join(missing)}", next_step=_SEE)
     return [
         parameter.read(*(texts[name] for name in parameter.names)) if is_given else parameter.otherwise
         for parameter, is_given in zip(parameters, given)

@@ -54,7 +54,7 @@ class Reading(Generic[Value]):
         """Do the work, once. The job is let go of, or a kept result would keep its session alive."""
         job, self._job = self._job, None
         if job is None or self.stop():
-            raise Cancelled("nobody waits for it any more")
+            raise Cancelled("no request waits for it any more")
         return job(self)
 
     def advance(self, moved: BytesRead, stage: Stage = "reading") -> None:

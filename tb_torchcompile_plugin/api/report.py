@@ -75,7 +75,7 @@ class SpanReport(Span, frozen=True):
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
-    """A span whose trace could not be read: `warnings` show why, and nothing else is known of it."""
+    """A span whose trace could not be read; `warnings` contain the reason."""
 
     span: str
     trace_file: str
@@ -196,7 +196,7 @@ class _RunReader:
         self._job_line: all_runs.JobLine | None = None
 
     def read(self, wanted: ReportFilter) -> Run:
-        """Report all of it; a job by its digests where traces are not to be read."""
+        """Report everything; a job by its digests if traces should not be read."""
         return self._digested(wanted) or self._traced()
 
     def line(self) -> all_runs.KnownRun:
@@ -208,7 +208,7 @@ class _RunReader:
         return all_runs.KnownRun(place, line, job, "" if line else all_runs.NO_COMPILE_DATA)
 
     def _digested(self, wanted: ReportFilter) -> Run | None:
-        """Report a job by its digests, and the one rank of it that is asked for by its trace."""
+        """Report a job by its digests, and the requested rank by its trace."""
         if not jobs.prefers_digests(self.workers):
             return None
         job = jobs.job_of_digests(jobs.digest_files(self.workers))
@@ -356,6 +356,6 @@ def why_nothing(logdir: str, report: Report) -> str | Notice | None:
     if warnings:
         return f"{logdir}: nothing could be read; see the warnings above"
     return (
-        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
+        f"{logdir}: no trace, compile summary or TORCH_TRACE log found. "
         "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
     )

@@ -164,7 +164,7 @@ class Session:
         spans = self.job_members(run, span)
         if len(spans) > MOST_TRACED:
             raise UserError(
-                f"the {len(spans):,} ranks of run {run!r} have no digests, and their traces are not all read",
+                f"the {len(spans):,} ranks of run {run!r} have no digests, and not all of their traces have been read",
                 next_step="Write digests with: tb-torchcompile index LOGDIR",
             )
         return self._poll_traces(run, span, spans)
@@ -184,8 +184,8 @@ class Session:
     def _poll_traces(self, run: str, span: str, spans: list[jobs.Member]) -> jobs.TracedJob | Progress:
         if not spans:
             raise NotFound(
-                f"run {run!r} holds no traces of two ranks",
-                next_step="Record every rank into one folder, each under a worker_name of its own",
+                f"run {run!r} does not contain traces of two ranks",
+                next_step="Record all ranks into one folder, each with its own worker_name",
             )
         members_read: _MembersRead = self.combined.get(("members", run, *spans), dict)
         read: dict[jobs.Member, Profile | Notice | None] = {}
@@ -353,10 +353,10 @@ def all_read(profile: Profile | None) -> Progress:
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
     """Reword the notices about a trace without its end: it may still be written, and is read again then."""
-    step = "It is read again when it changes: reload. If nobody writes it any more, copy or record it again"
+    step = "Reload to read it again when it changes. If writing has ended, copy or record it again"
     return [
         replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
-        if notice.tells_of_a_cut
+        if notice.is_truncated
         else notice
         for notice in notices
     ]

@@ -46,7 +46,7 @@ def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
     try:
         return starts_of(session, run, worker)
     except Exception as error:
-        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
+        _log.warning("the start-ups next to %s of %s cannot be read", worker, run, exc_info=error)
         return None
 
 

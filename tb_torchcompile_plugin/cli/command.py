@@ -1,8 +1,7 @@
 """`tb-torchcompile`: the answers of the tab, in a terminal.
 
-Exit status: 0 if something was read, 1 with one clear line if nothing could be, 2 for wrong arguments; as a gate 3
-if a condition holds, 4 if runs cannot be compared. With `--json` stdout holds the report alone; warnings and progress
-go to stderr.
+Exit status: 0 on success, 1 if nothing could be read, 2 for bad arguments. With `--fail-on`, 3 if a condition holds and
+4 if runs cannot be compared. `--json` writes only the report to stdout; warnings and progress go to stderr.
 """
 
 import argparse
@@ -42,39 +41,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tb-torchcompile", description="What torch.compile did, from a logdir."
+        prog="tb-torchcompile", description="Show what torch.compile did, from the files of a logdir."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    mcp = commands.add_parser(
-        "mcp", help="answer an agent over the Model Context Protocol, on stdin and stdout"
-    )
+    mcp = commands.add_parser("mcp", help="serve an agent over the Model Context Protocol (stdio)")
     mcp.add_argument(
         "logdir",
         nargs="?",
-        help="a local folder; nothing outside of it is read (default: runs if there is such a folder, otherwise .)",
+        help="a local folder; nothing outside it is read (default: runs if it exists, otherwise .)",
     )
     mcp.set_defaults(run=_serve)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
-    kernel.add_argument("logdir", help="as for report")
-    kernel.add_argument("name", help="the kernel's name, as the report prints it")
-    kernel.add_argument("--graph", metavar="KEY", help="only the kernel that the graph of this key launches")
-    kernel.add_argument(
-        "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
-    )
+    kernel.add_argument("logdir", help="see report")
+    kernel.add_argument("name", help="name of the kernel, as printed by report")
+    kernel.add_argument("--graph", metavar="KEY", help="only the kernel of the graph with this key")
+    kernel.add_argument("--extract", metavar="FILE", help="write inductor's benchmark of it to FILE instead")
     kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
-    compare = commands.add_parser(
-        "compare",
-        help="print the newest spans of two logdirs or traces side by side; with --fail-on, as a gate",
-    )
+    compare = commands.add_parser("compare", help="compare two logdirs or traces; with --fail-on, a CI gate")
     compare.add_argument(
         "a",
         metavar="BASE",
         nargs="+",
-        help="a folder, a trace or a baseline file: the run before; as a gate, several",
+        help="the earlier run: a folder, a trace or a baseline file; several for a gate",
     )
-    compare.add_argument("b", metavar="HEAD", help="the run after")
+    compare.add_argument("b", metavar="HEAD", help="the later run")
     add_gate(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     compare.add_argument(
@@ -83,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         default=[],
-        help="of this run only; given twice, the first is A's and the second B's",
+        help="only this run; if passed twice, the first is for BASE and the second for HEAD",
     )
     compare.set_defaults(run=_compare)
     add_baseline(commands)
@@ -94,15 +86,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what_if = commands.add_parser("what-if", help="print how long a step would take with some fixes")
-    what_if.add_argument(
-        "logdir", help="a folder or one trace; of several spans the newest of the first worker is taken"
-    )
+    what_if = commands.add_parser("what-if", help="predict the step time with some fixes")
+    what_if.add_argument("logdir", help="a folder (newest span of the first worker) or one trace")
     for name in ("run", "worker", "span"):
-        what_if.add_argument(f"--{name}", dest=f"only_{name}", default="", help=f"of this {name} only")
-    what_if.add_argument(
-        "--fix", metavar="ID", action="append", default=[], help="with this fix; repeat it for several"
-    )
+        only = f"only_{name}"
+        what_if.add_argument(f"--{name}", metavar="NAME", dest=only, default="", help=f"only this {name}")
+    what_if.add_argument("--fix", metavar="ID", action="append", default=[], help="a fix; can be repeated")
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     what_if.set_defaults(
         run=lambda a: show_what_if(a.logdir, (a.only_run, a.only_worker, a.only_span), a.fix, a.json)
@@ -112,16 +101,17 @@ def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     index = commands.add_parser(
         "index",
-        help="write a digest of each trace that has none, so that a job can be looked at without its traces",
+        help="write missing digests, so that jobs of many ranks can be shown without reading their traces",
     )
-    index.add_argument("logdir", help="a folder, or one trace; a path or a URL")
-    index.add_argument(
-        "--out", metavar="DIR", default="", help="write below this folder, where the logdir cannot be written"
-    )
+    index.add_argument("logdir", help="a folder or one trace; a path or a URL")
+    index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
     engine = index.add_mutually_exclusive_group()
-    engine.add_argument("--workers", type=_count, metavar="N", help="processes (default: one a core)")
+    engine.add_argument("--workers", type=_count, metavar="N", help="processes (default: one per core)")
     engine.add_argument(
-        "--scheduler", metavar="ADDRESS", default="", help="of Dask, whose workers do it: tcp://host:8786"
+        "--scheduler",
+        metavar="ADDRESS",
+        default="",
+        help="use the workers of this Dask scheduler, such as tcp://host:8786",
     )
     index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.scheduler, a.out))
 
@@ -137,7 +127,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     for path in paths:
         check(path)
     if len(runs) > 2:
-        return _fail(f"--run is given {len(runs)} times; name a run of BASE and one of HEAD", 2)
+        return _fail(f"--run is passed {len(runs)} times; pass one run of BASE and one of HEAD", 2)
     if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
         return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)

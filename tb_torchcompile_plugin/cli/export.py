@@ -18,38 +18,37 @@ from tb_torchcompile_plugin.torch_names.slices import step_name
 
 def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
-    parser = commands.add_parser("export", help="write a run as one HTML file that opens from disk, offline")
+    parser = commands.add_parser("export", help="write a run as one HTML file that opens offline")
     parser.add_argument("logdir", help="a folder or one trace; a path or a URL")
     parser.add_argument("file", help="the file to write")
     for name in ("run", "worker", "span"):
         parser.add_argument(
-            f"--{name}", dest=f"only_{name}", default="", help=f"of this {name}; else what the tab opens with"
+            f"--{name}",
+            metavar="NAME",
+            dest=f"only_{name}",
+            default="",
+            help=f"this {name} (default: the one that the tab opens)",
         )
     parser.add_argument(
-        "--compare",
-        metavar="RUN",
-        default="",
-        help="with what it is compared with: another run of the logdir",
+        "--compare", metavar="RUN", default="", help="include the comparison with another run of the logdir"
     )
+    parser.add_argument("--no-code", action="store_true", help="omit source code, graphs and generated code")
     parser.add_argument(
-        "--no-code", action="store_true", help="without source code, graphs and generated code"
-    )
-    parser.add_argument(
-        "--step", default="", help="the step of the timeline to hold at full detail: its number, or its name"
+        "--step", default="", help="the step to keep in full detail on the timeline: its number or name"
     )
     parser.add_argument(
         "--budget",
         type=_megabytes,
         metavar="MB",
         default=TIMELINE_BYTES / 1e6,
-        help="for the timeline (default: %(default)g)",
+        help="size of the timeline (default: %(default)g)",
     )
     parser.set_defaults(run=_export)
 
 
 def _megabytes(text: str) -> float:
     if not 0 <= (number := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a non-negative number")
     return number
 
 

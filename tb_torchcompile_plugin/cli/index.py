@@ -1,4 +1,4 @@
-"""`tb-torchcompile index LOGDIR`: a digest of each trace that has none."""
+"""`tb-torchcompile index LOGDIR`: write the missing digests of traces."""
 
 import sys
 from collections import Counter
@@ -14,9 +14,9 @@ _MAX_WARNINGS = 50  # traces that could not be read, by name; the others are cou
 
 
 def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> None:
-    """Write the digests and print a summary. workers: how many processes, None for one per core.
+    """Write the digests and print a summary. workers: number of processes, None for one per core.
 
-    Raises UserError where nothing could be read, where the disk is full, and where the scheduler cannot be reached.
+    Raises UserError if nothing could be read, if the disk is full, and if the scheduler cannot be reached.
     """
     orders, warnings = plan(logdir, out)
     kinds: Counter[str] = Counter()
@@ -27,7 +27,7 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
             kinds[outcome.kind] += 1
             warnings += [outcome.notice] if outcome.notice else []
             read = order.span.file.size
-            if outcome.kind == "there already":  # it does not count: others are read more slowly
+            if outcome.kind == "there already":  # excluded: reading the others takes longer
                 total, read = total - read, 0
             description = f"{kinds.total()} of {len(orders)} traces"
             bar.update(task, total=total, advance=read, description=description)
@@ -35,7 +35,7 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
         raise _failure(logdir, warnings)
     _warn(warnings)
     failed = f", {kinds['failed']} failed" if kinds["failed"] else ""
-    print(f"{kinds['written']} digests written, {kinds['there already']} were there already{failed}")
+    print(f"{kinds['written']} digests written, {kinds['there already']} existed already{failed}")
 
 
 def _failure(logdir: str, warnings: list[Notice]) -> UserError:

@@ -58,10 +58,10 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
     if not matches:
         # a likeness chosen by hand
         candidates = similar or difflib.get_close_matches(name, names, MAX_NAMES, 0.5) or names
-        intro = "Its name is part of" if similar else "There are"
+        intro = "Kernels that contain this name:" if similar else "Available:"
         more = f" and {len(candidates) - MAX_NAMES} more" if len(candidates) > MAX_NAMES else ""
         listed = ", ".join(candidate[:90] for candidate in candidates[:MAX_NAMES])
-        hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists what there is"
+        hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists all kernels"
         raise NotFound(f"there is no kernel {name!r}", next_step=hint)
     return matches
 
@@ -74,14 +74,14 @@ def benchmark_of(matches: list[KernelMatch], file: str) -> str:
     sources = {match.generated.definition.source: match for match in matches if match.generated}
     if not sources:
         raise UserError(
-            f"there is no source of {matches[0].name}",
-            next_step='It is a library\'s, or the run was recorded without its code (capture="full" records it)',
+            f"there is no source for {matches[0].name}",
+            next_step='It is a library kernel, or the run was recorded without code (capture="full" records it)',
         )
     if len(sources) > 1:
         keys = ", ".join(sorted({str(match.graph_key) for match in matches if match.generated}))
         raise UserError(
-            f"{len(sources)} different kernels are called {matches[0].name}",
-            next_step=f"Choose a graph with --graph KEY, one of {keys}",
+            f"{len(sources)} different kernels are named {matches[0].name}",
+            next_step=f"Select a graph with --graph KEY, one of {keys}",
         )
     where, generated = next((match.where, match.generated) for match in matches if match.generated)
     code = generated.code
@@ -135,6 +135,6 @@ def print_kernel(console: Console, details: KernelDetails) -> None:
 
 
 def _print_source(console: Console, source: str | None) -> None:
-    missing = "no source: a library's kernel, or its code was not recorded"
+    missing = "no source: a library kernel, or its code was not recorded"
     console.print(text_table.Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
     console.print()

@@ -1,6 +1,6 @@
-"""`tb-torchcompile mcp`: what an agent can ask of a logdir, over stdin and stdout until they are closed.
+"""`tb-torchcompile mcp`: tools with which an agent reads a logdir, over stdin and stdout.
 
-Each tool answers in JSON of at most `max_bytes`, and writes nothing.
+Each tool returns JSON of at most `max_bytes`, and writes nothing.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-INSTRUCTIONS = """What torch.compile did and where the time of a training or inference step goes, from profiler traces
-and compile logs that were recorded. Nothing is run or written. Ask list() for the runs; report() for the findings,
-best first, each with a predicted step time; show(id) for the evidence, the line, the next step and how to verify it;
-source("train.py:12") and search("item") for where in the program. Every row has an id, every answer has at most
-max_bytes, and says what it left out and how to get it."""
+INSTRUCTIONS = """Read recorded profiler traces and compile logs: what torch.compile did, and where the time of a
+training or inference step goes. Nothing is executed or written. list() returns the runs; report() the findings, most
+important first, each with a predicted step time; show(id) the evidence, the line, the next step and how to verify a
+fix; source("train.py:12") and search("item") places in the program. Every row has an id. Every answer has at most
+max_bytes, and states what it omits and how to get it."""
 
 MAX_BYTES = 4000  # about a thousand tokens
 _MIN_BYTES, _MAX_BYTES = 500, 100_000
@@ -42,11 +42,11 @@ _MAX_LOGDIRS = 4  # folders whose reports are kept
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Answer until stdin ends. Raises UserError where the extra is not installed, and for what is not local."""
+    """Serve until stdin ends. Raises UserError if the extra is not installed, and for remote folders."""
     logdir = arguments.logdir or default_logdir()
     if is_remote(logdir):
         raise UserError(
-            "only local folders can be read", file=logdir, next_step="Copy the runs, or mount the store"
+            "only local folders are supported", file=logdir, next_step="Copy the runs, or mount the bucket"
         )
     server(logdir).run("stdio")
 
@@ -65,7 +65,7 @@ def server(logdir: str) -> "MCPServer":
     tools = tools_of(Tools(logdir))
 
     class Server(MCPServer):
-        """Shows errors of the user's making as a terminal does: the SDK hides them, and drops unknown arguments."""
+        """Reports user errors as the CLI does: the SDK hides them, and drops unknown arguments."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             try:
@@ -85,15 +85,15 @@ def server(logdir: str) -> "MCPServer":
 
 
 def check_call(tools: Mapping[str, Callable[..., str]], name: str, arguments: Collection[str]) -> None:
-    """Raise WrongArgument, with the right names, for a tool or an argument that is not there or is missing."""
+    """Raise WrongArgument, with the valid names, for unknown tools and for unknown or missing arguments."""
     if name not in tools:
-        raise WrongArgument(f"there is no tool {name!r}", next_step=f"There are {', '.join(tools)}")
-    known = inspect.signature(tools[name]).parameters
-    needed = [parameter.name for parameter in known.values() if parameter.default is parameter.empty]
-    problems = [f"{name} has no argument {argument!r}" for argument in arguments if argument not in known]
+        raise WrongArgument(f"there is no tool {name!r}", next_step=f"Use one of: {', '.join(tools)}")
+    accepted = inspect.signature(tools[name]).parameters
+    needed = [parameter.name for parameter in accepted.values() if parameter.default is parameter.empty]
+    problems = [f"{name} has no argument {argument!r}" for argument in arguments if argument not in accepted]
     problems += [f"{name} needs {argument!r}" for argument in needed if argument not in arguments]
     if problems:
-        signature = ", ".join(argument if argument in needed else f"{argument}=…" for argument in known)
+        signature = ", ".join(argument if argument in needed else f"{argument}=…" for argument in accepted)
         raise WrongArgument(", ".join(problems), next_step=f"Call {name}({signature})")
 
 
@@ -111,7 +111,7 @@ def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
 
 
 class ToolCalls(Commands):
-    """How an agent gets more: each method returns a call of a tool."""
+    """Tool calls that return more; each method returns one."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path  # below the logdir, "" for all of it
@@ -159,10 +159,10 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Tools:
-    """The tools of one logdir. Safe to call from many threads. Their docstrings are what an agent reads."""
+    """The tools of one logdir. Thread-safe. Agents read the docstrings."""
 
     def __init__(self, root: str) -> None:
-        """root: a local folder or file; nothing outside of it is read."""
+        """Take a local folder or file; nothing outside it is read."""
         check(root)
         self._root = root
         within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
@@ -171,7 +171,7 @@ class Tools:
         self._logdirs: dict[str, Logdir] = {}  # the one used last at the end
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
+        """List runs, workers and spans, and the sections of a report. Does not read traces."""
         runs = self._logdir(path).session.runs()
         sections = list(dict.fromkeys(name.partition(".")[0] for name in schema().sections))
         rows = [
@@ -182,26 +182,26 @@ class Tools:
     def report(
         self, run: str = "", section: str = "", top: int = 0, path: str = "", max_bytes: int = MAX_BYTES
     ) -> str:
-        """Tables of a run, the newest where none is named: what to change first, and where a step goes.
+        """Return tables of a run (default: the newest): findings, and where the time of a step goes.
 
-        section: others, with commas between them. top: rows of each, 0 for as many as fit.
+        section: other tables, separated by commas. top: rows of each, 0 for as many as fit.
         """
         sections = [name for name in section.split(",") if name] or list(_DEFAULT_SECTIONS)
         ask = AnswerLimits(sections, top or None, _clamped(max_bytes))
         return json_body(bounded_report(self._report(run, path), ask, ToolCalls(path))).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """One row by its id.
+        """Return one row by its id.
 
-        Of a finding its evidence, prediction and how to verify it; of a kernel its launches and source; of a graph
-        break its reason, stack and price. `next`: rows that tell more.
+        A finding has its evidence, prediction and how to verify the fix; a kernel its launches and source; a graph
+        break its reason, stack and cost. `next`: related rows.
         """
         return fitted(self._logdir(path).show(id, ToolCalls(path)), _clamped(max_bytes))
 
     def compare(self, a: str, b: str, max_bytes: int = MAX_BYTES) -> str:
-        """The newest spans of two runs of the logdir, or of two paths below it.
+        """Compare the newest spans of two runs of the logdir, or of two paths below it.
 
-        Which is faster, is it more than noise, and what accounts for it.
+        Returns which one is faster, whether the difference exceeds the noise, and its causes.
         """
         sides = [(logdir.session, ids) for logdir, ids in (self._side(a), self._side(b))]
         return fitted(comparison(*sides), _clamped(max_bytes))
@@ -215,22 +215,22 @@ class Tools:
         path: str = "",
         max_bytes: int = MAX_BYTES,
     ) -> str:
-        """How long a step would take with these fixes made; without any, which there are.
+        """Predict the step time with these fixes; without `fixes`, list them.
 
-        Of the newest span, unless run, worker or span say which.
+        Default: the newest span. run, worker and span select another one.
         """
         session = self._logdir(path).session
         _, answer = scenario_of(session, path or _ROOT, (run, worker, span), fixes or [])
         return fitted(answer, _clamped(max_bytes))
 
     def search(self, word: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """Rows of all tables of a run that contain a word, the newest run where none is named: ids to `show`."""
+        """Find rows that contain a word in all tables of a run (default: the newest). Returns ids for `show`."""
         return fitted(search(self._report(run, path), word), _clamped(max_bytes))
 
     def source(self, place: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """Lines of the program as they were recorded: "train.py:12" with those around it, or "train.py".
+        """Return recorded lines of the program with their time per step: "train.py:12" with neighbors, or "train.py".
 
-        Each with what it takes of a step. The program itself is not read.
+        The program itself is not read.
         """
         return fitted(source_lines(self._report(run, path), place), _clamped(max_bytes))
 
@@ -244,7 +244,7 @@ class Tools:
         if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
             raise WrongArgument(
                 f"{path!r} is not in the logdir",
-                next_step="Name a run, a file or a folder below it, as list() tells them",
+                next_step="Use a run, a file or a folder below it, as listed by list()",
             )
         check(full_path)
         with self._lock:
@@ -267,7 +267,7 @@ class Tools:
         except UserError as error:
             names = ", ".join(row.run for row in runs.runs) or "none"
             raise NotFound(
-                f"there is no run {name!r} and no such path", next_step=f"There are runs: {names}"
+                f"there is no run {name!r} and no such path", next_step=f"Available runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
 

@@ -38,8 +38,8 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[s
     answer = evaluate(tuple(_full_id(start, ids) for start in selected))
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
-        listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
-        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
+        listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none, because no fix makes it faster"
+        raise WrongArgument(f"there is no fix {wrong} in this span", next_step=f"Available: {listed}")
     return (run, worker, span), answer
 
 
@@ -59,13 +59,13 @@ def _offer(
 
 
 def _full_id(start: str, ids: list[str]) -> str:
-    """Return the only id that begins so: tables cut long ones."""
+    """Return the only id with this start, because tables shorten long ids."""
     matches = [id for id in ids if id.startswith(start.rstrip("…"))]
     return matches[0] if len(matches) == 1 and start not in ids else start
 
 
 def print_scenario(where: str, scenario: Scenario) -> None:
-    """Print the step, its fixes, and what the picked ones bring together."""
+    """Print the step, its fixes, and the combined gain of the selected ones."""
     console = stdout_console()
     print_lines(console, where)
     if scenario.why_nothing is not None:
@@ -74,7 +74,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     error = f"Replayed with an error of {scenario.replay_error_percent or 0.0:.2f} %."
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
-    more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
+    more = f"; {scenario.left_out} with smaller gains are omitted" if scenario.left_out else ""
     print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.selected:
@@ -82,5 +82,5 @@ def print_scenario(where: str, scenario: Scenario) -> None:
             print_lines(console, *filter(None, (row.next_step, row.note)), indent="  ")
     for when, picture in (("now", scenario.now), ("after", scenario.after)):
         if picture:
-            print_table(console, f"where a step goes {when}: the host", picture.host)
-            print_table(console, f"where a step goes {when}: each GPU", picture.gpus)
+            print_table(console, f"the step {when}: host", picture.host)
+            print_table(console, f"the step {when}: GPUs", picture.gpus)

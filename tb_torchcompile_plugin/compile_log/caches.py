@@ -178,7 +178,7 @@ class AheadOfTime:
     def owner(self, metadata: dict[str, Any], kind: str, thread: int, files: dict[int, str]) -> str:
         """Return the id of what the record is of, "" of neither a package nor an export.
 
-        files: torch's numbers of them.
+        files: torch's numbers of the files.
         """
         stack = metadata.get("stack")
         if not isinstance(stack, list):

@@ -198,7 +198,7 @@ class CompileLog:
         self._range_ns = min(first_ns, time_ns), max(last_ns, time_ns)
         name = str(event["name"])
         compile_id = self._ahead.marked(name, mark, compile_id, record.thread)
-        # Work that compile workers did for nobody in particular must not be paired with a frame's own.
+        # Work of compile workers without a frame must not be paired with work of a frame.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
             function = str(arguments.get("fn_name") or name)

@@ -46,7 +46,7 @@ class OpenSpans:
     def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
         """Return the spans that this mark ends, inner ones first: the named one, and any inside that never ended.
 
-        None of them is open where nothing is returned.
+        Nothing is returned if none is open.
         """
         stack = self._open.get(lane, [])
         depth = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].row.name == name), None)

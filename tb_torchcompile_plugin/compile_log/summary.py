@@ -39,7 +39,7 @@ _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # no
 
 
 def has_text(kind: str, record: Record) -> bool:
-    """Whether there is a text to keep. Most records are marks of spans, or describe an input in their envelope."""
+    """Whether there is a text to store. Most records mark spans, or describe an input in their envelope."""
     if kind == records.CHROMIUM_EVENT:  # its content is in the spans
         return False
     return record.payload is not None or kind == records.METRICS or kind not in records.KINDS
@@ -145,7 +145,7 @@ def payload_text(summary: pb.CompileSummary, index: int) -> str:
 
 
 def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """Return `summary` for the disk: its payloads together in one stream, everything else that grows in another.
+    """Return `summary` for the disk: payloads in one stream, other growing fields in another.
 
     Without payloads it is `summary` itself, plain.
     """
@@ -162,7 +162,7 @@ def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
 
 
 def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """Return a copy with its payloads in one stream: less than half of what they take one by one."""
+    """Return a copy with its payloads in one stream, which takes less than half of the space."""
     copy = pb.CompileSummary()
     copy.CopyFrom(summary)
     if lzma is None or summary.payload_block:
@@ -237,23 +237,25 @@ def load(path: str) -> CompileSummary:
             data = b"" if too_large else file.read(_MAX_BYTES)
     except OSError as error:
         problem = f"the compile summary cannot be read ({error.strerror or error})"
-        raise UserError(problem, file=path, next_step="Check that it exists and its mode") from error
+        raise UserError(problem, file=path, next_step="Check that it exists and is readable") from error
     if too_large:
         raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
     if not data:
-        next_step = "Its process was stopped while writing: record it again"
+        next_step = "Its process stopped while writing: record it again"
         raise UserError("the compile summary is empty", file=path, next_step=next_step)
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
-        problem = "the file is no compile summary, or is cut off or too large"
+        problem = "the file is not a compile summary, or is cut off or too large"
         raise UserError(problem, file=path, next_step="Record it again") from error
     version = summary.format_version
     if version == 0:
-        raise UserError("the file is no compile summary", file=path, next_step="Record it again")
+        raise UserError("the file is not a compile summary", file=path, next_step="Record it again")
     if version > FORMAT_VERSION:
-        problem = f"the compile summary has format version {version}, this reads up to {FORMAT_VERSION}"
+        problem = (
+            f"the compile summary has format version {version}; this version reads up to {FORMAT_VERSION}"
+        )
         next_step = "Upgrade with: pip install --upgrade tb-torchcompile-plugin"
         raise UserError(problem, file=path, next_step=next_step)
     return summary
@@ -262,8 +264,7 @@ def load(path: str) -> CompileSummary:
 def save(summary: CompileSummary, path: str) -> None:
     """Write `summary` to `path`, atomically: readers see the old file or the whole new one.
 
-    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB); nothing is left behind then, nor where it is
-    interrupted.
+    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB). Failures leave no file behind.
     """
     summary.format_version = FORMAT_VERSION
     with write_atomically(path) as file:

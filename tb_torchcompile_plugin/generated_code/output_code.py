@@ -100,7 +100,7 @@ def lines_of_calls(code: str) -> dict[str, list[int]]:
 class CodeCall:
     """One call in the body of an output code."""
 
-    operator: str | None  # "aten::mm" of a library call, else None
+    operator: str | None  # "aten::mm" of a library call, otherwise None
     kernel: str | None  # the variable of a generated kernel
     source_nodes: list[str]  # from the comment above it
     buffers: frozenset[str]  # names among its arguments and results
@@ -232,7 +232,7 @@ def benchmark(definition: Definition, where: str, file: str) -> str:
     """
     if not definition.has_benchmark:
         raise UserError(
-            f"the source of {definition.name} holds no benchmark",
+            f"the source of {definition.name} contains no benchmark",
             next_step="Record the run with TORCHINDUCTOR_BENCHMARK_KERNEL=1 set before compiling",
         )
     source = TUNING_SETTING.sub(r"\1MAX_AUTOTUNE", definition.source).rstrip()

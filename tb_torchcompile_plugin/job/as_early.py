@@ -1,4 +1,4 @@
-"""How long is a step if a rank comes as early as its peers? All ranks are replayed without what it did beyond them.
+"""Predict the step if a rank arrives as early as its peers, by replaying all ranks without its additional work.
 
 In a replay of a job a collective goes on when the last of its ranks has come, a recv when its send has. With the
 recorded models that gives the recorded steps back.
@@ -100,7 +100,7 @@ def job_clocks(
         if index in changes:
             changed = changes[index](changed)
         changed = without_overhead(rank.profile, changed, slice_ns)
-        # Collectives as if the rank waited for nobody.
+        # Collectives as if the rank waited for no other rank.
         dur, waiting = changed.dur.copy(), rows[calls_.needs[rows]]
         dur[calls_.work[waiting]] = np.maximum(calls_.transfer[waiting], 0)
         models.append(changed._replace(dur=dur))
@@ -136,7 +136,7 @@ def _launch_sequences(job: TracedJob) -> list[LaunchSequence]:
 
 
 def has_models(job: TracedJob) -> bool:
-    """Whether every rank launched GPU work, so that all of them can be replayed."""
+    """Whether every rank launched GPU work, so that all can be replayed."""
     return all(
         len(rank.profile.of(launch_sequence)) > 1 and len(rank.profile.of(gpu_queue)) for rank in job.ranks
     )
@@ -263,7 +263,7 @@ class Stages(NamedTuple):
 
 
 def stages(job: Job) -> Stages | None:
-    """Return None where not all ranks hand work on, or where none of them computes longest in most steps."""
+    """Return None if some ranks do not pass work on, or if no rank computes longest in most steps."""
     steps = [rank for rank in job.of(job_steps) if rank is not None]
     calls_, instances_ = job.of(calls), job.of(instances)
     is_paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)

@@ -89,7 +89,7 @@ def rows_of_calls(about: OneRank) -> Int64s:
     rows, digest = about.profile.of(communication_rows), about.job.digests[about.rank_index]
     if len(rows) != len(digest.columns.calls.begin):
         raise UserError(
-            "the digest of this rank is not of its trace",
+            "the digest of this rank belongs to another trace",
             file=digest.worker,
             next_step="Write it again with: tb-torchcompile index",
         )
@@ -227,7 +227,7 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
 
 
 def first_shared_steps(job: Job) -> list[int]:
-    """Return by rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
+    """Return by rank when the first common step begins (ns, Unix time); [] without one."""
     windows = [digest.columns.windows for digest in job.digests]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))
     first = next((name for name in windows[0].names if name in shared), None)
@@ -252,7 +252,7 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
 
 
 def holds_all_ranks(job: Job) -> Mask:
-    """Return by instance whether nobody is done with it before everybody has come."""
+    """Return by instance whether no rank leaves before all ranks have arrived."""
     calls_, instances_ = job.of(calls), job.of(instances)
     holds = calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
     return holds[instances_.rows[instances_.first]]

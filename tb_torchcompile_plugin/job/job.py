@@ -1,7 +1,7 @@
-"""Which spans of one run were recorded together, one of each rank, and so are one job?
+"""Find the spans of a run that were recorded together, one per rank, and form a job.
 
-Names of files do not show it: what an earlier start of a job left is next to what the later one wrote. Process groups
-and numbers of steps do not either, as both are the same after a restart. So the recorded times must meet.
+File names do not show it: files of an earlier start of a job are next to those of a later one. Process groups and step
+numbers are the same after a restart. So the recorded times must overlap.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized, cached_once
 
 _SMALL = 8  # ranks: a job of more is read from its digests, where it has them
-_CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may differ that nobody sets
+_CLOCKS_NS = 60_000_000_000  # maximum difference of unsynchronized clocks of hosts
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Job(Memoized):
     """
 
     digests: tuple[RankDigest, ...]
-    # By rank why nothing of it can be read; by -1 and below where the rank is unknown.
+    # By rank, why it cannot be read; by -1 and below if the rank is unknown.
     unread: Mapping[int, Notice] = field(default_factory=dict)
 
     @cached_once
@@ -43,7 +43,7 @@ class Job(Memoized):
 
     @property
     def missing(self) -> list[int]:
-        """Ranks that were not read: what others waited for them is unknown."""
+        """Ranks that were not read: how long others waited for them is unknown."""
         expected = {
             *range(min(self.world_size or 0, MOST_RANKS)),
             *(rank for rank in self.unread if rank >= 0),
@@ -66,7 +66,7 @@ class TracedJob(Job):
     """
 
     def __init__(self, ranks: Sequence[JobRank], unread: Mapping[int, Notice] | None = None) -> None:
-        """Raises whatever a question about the traces raises."""
+        """Raise the errors of questions about the traces."""
         self.ranks = tuple(ranks)
         digests = []
         for rank, worker, profile in ranks:
@@ -98,7 +98,7 @@ def one_rank(job: TracedJob, rank: int) -> OneRank:
 def index_of_rank(job: Job, rank: int) -> int:
     """Return the index of a rank in the job. Raises NotFound."""
     if rank not in job.numbers:
-        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
+        raise NotFound(f"no trace of rank {rank} can be read", next_step="Choose one that `job` lists")
     return job.numbers.index(rank)
 
 
@@ -209,9 +209,9 @@ def not_recorded_together(file: str) -> Notice:
     """Return why a rank is not of the job; file: what it was read from."""
     return Notice(
         file,
-        "was recorded at another time than the other ranks",
-        "It is not part of their job",
-        "Record all ranks at the same steps, and each start of a job into a folder of its own",
+        "was recorded at a different time from the other ranks",
+        "It is excluded from their job",
+        "Record all ranks at the same steps, and each start of a job into its own folder",
     )
 
 
@@ -242,7 +242,8 @@ def _readable(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterato
                 raise message
             if not message.HasField("rank"):
                 raise UserError(
-                    "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
+                    "the digest does not contain its rank",
+                    next_step="Record with torch.distributed initialized",
                 )
             yield RankDigest(
                 int(message.rank), file.worker, file.span, columns_from_message(message, file.file)

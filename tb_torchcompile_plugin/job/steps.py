@@ -95,7 +95,7 @@ def _windows(digest: RankDigest) -> tuple[list[str], Intervals]:
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:
-    """Return by rank its steps; None where none of them launched GPU work."""
+    """Return the steps by rank; None if none launched GPU work."""
     return [
         _rank_steps(job, index, digest, digest.columns.gpu) if digest.columns.gpu else None
         for index, digest in enumerate(job.digests)

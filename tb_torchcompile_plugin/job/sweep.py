@@ -19,7 +19,7 @@ _NEVER = np.iinfo(np.int64).min // 2
 
 
 class CircularWaitError(Exception):
-    """By the models ranks wait for each other in a circle: none of them can go on."""
+    """In the models, ranks wait for each other in a circle."""
 
 
 class Tied(NamedTuple):

@@ -1,1 +1,1 @@
-"""What lies in a logdir, local or remote, by its file names."""
+"""The contents of a logdir, local or remote, by file names."""

@@ -1,7 +1,7 @@
-"""Which runs, workers and spans are in a logdir, by the names of its files?
+"""Find the runs, workers and spans of a logdir by file names.
 
-The writer takes its file names from here, too. Discovery looks at names and the first bytes of files only; it never
-parses one. Folders may be local or remote.
+The writer uses these file names, too. Discovery reads only names and first bytes of files, and never parses them.
+Folders may be local or remote.
 """
 
 import errno
@@ -42,8 +42,8 @@ _FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
 _MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
-_CACHED_FILES = 4096  # whose first bytes were looked at
-_GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
+_CACHED_FILES = 4096  # whose first bytes were read
+_GIVE_RIGHT = "Give the user that runs TensorBoard permission to read it, then reload"
 
 
 def summary_name(worker: str, time_ns: int) -> str:
@@ -82,18 +82,18 @@ class WorkerFiles:
 
     @property
     def compile_files(self) -> tuple[File, ...]:
-        """The files that its compile data is made of."""
+        """The files of its compile data."""
         return (*self.summaries, *([self.log] if self.log else []))
 
     @property
     def has_trace(self) -> bool:
-        """Whether a trace of it is there, or what is kept of one."""
+        """Whether there is a trace, or data kept from one."""
         return bool(self.spans or self.digests)
 
 
 @dataclass
 class RunFiles:
-    """One folder of the logdir that holds files of ours."""
+    """One folder of the logdir that contains supported files."""
 
     run: str  # its relative path, "." for the logdir itself
     folder: str
@@ -122,12 +122,12 @@ class RunFiles:
 
 
 def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFiles], list[Notice]]:
-    """Return the runs below `path`, sorted by name, and what could not be looked at.
+    """Return the runs below `path`, sorted by name, and notices about unreadable folders.
 
     A folder that cannot be listed becomes a Notice; links are followed, each folder once.
 
     path: a folder, or one file, which then is alone; or the URL of one. prefix: its name from `--logdir_spec`. within:
-    a local folder; what is not in it is left out, links that lead out of it as well.
+    a local folder; everything outside it is ignored, including links that lead outside.
     """
     notices: list[Notice] = []
     path = filesystem.plain_path(path)
@@ -158,7 +158,7 @@ def run_of_files(paths: Sequence[str]) -> RunFiles:
 
 
 def log_rank(name: str) -> int | None:
-    """Return the rank in the name of a TORCH_TRACE log, None where it has none."""
+    """Return the rank in the name of a TORCH_TRACE log, None without one."""
     match = _LOG_RANK.search(name)
     return int(match[1]) if match else None
 
@@ -205,7 +205,7 @@ def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tu
 
 
 def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
-    """Return those of these files that count."""
+    """Return the files that count."""
     counted = sorted(name for name in names if any(pattern.search(name) for pattern in _FILES))
     files = filter(None, (filesystem.local_file(os.path.join(folder, name)) for name in counted))
     return [file for file in files if filesystem.is_within(file.path, within)]
@@ -213,8 +213,8 @@ def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
 
 def _folder_notice(error: OSError) -> Notice:
     steps = {
-        errno.ENOENT: "Check the path; if nothing has been written there yet, reload later",
-        errno.ENOTDIR: "Give a folder, or a regular file",
+        errno.ENOENT: "Check the path. If nothing has been written there yet, reload later",
+        errno.ENOTDIR: "Pass a folder or a regular file",
     }
     problem = f"this folder cannot be listed ({error.strerror or error})"
     return _notice(str(error.filename or ""), problem, steps.get(error.errno or 0, _GIVE_RIGHT))
@@ -229,7 +229,7 @@ def _not_read(file: File, known: OtherFormat) -> Notice:
 
 
 def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
-    """Return what else is in a folder that holds nothing to read, of each kind the first one."""
+    """Return the first unsupported file of each kind in a folder without readable files."""
     paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in sorted(names))
     local = map(filesystem.local_file, (path for path in paths if filesystem.is_within(path, within)))
     files = islice(filter(None, filesystem.remote_files(root) if remote else local), _MOST_SNIFFED)
@@ -257,7 +257,7 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
 
 
 def _place(run: RunFiles, name: str, file: File) -> bool:
-    """Add a file whose name says what it is to its worker; return False where the name says nothing."""
+    """Add a file to its worker if its name determines its kind; otherwise return False."""
     if match := _TRACE.match(name):
         _add_span(run.worker(match["worker"] or "trace"), match["span"] or "0", file)
     elif match := _SUMMARY.match(name):
@@ -327,7 +327,7 @@ def _sniffed(file: File) -> _Sniffed:
 
 
 def _labels(path: str) -> tuple[str, ...]:
-    """Return what stands before the process ids of a merged profile, by reading all of it."""
+    """Return the labels before the process ids of a merged profile, by reading all of it."""
     labels: dict[bytes, None] = {}
     rest = b""
     is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"

@@ -1,7 +1,7 @@
 """Files by path or URL: what is there, and some of its bytes.
 
-The one module that uses fsspec, which is imported for the first URL, so local folders do not need it. Whatever a store
-raises becomes a UserError that says what to do; local files raise OSError, as ever.
+The only module that uses fsspec, which is imported for the first URL, so that local folders do not need it. Errors of a
+store become UserErrors with a next step; local files raise OSError.
 """
 
 import contextlib
@@ -39,11 +39,11 @@ class File:
     size: int  # bytes
     mtime_ns: int  # Unix time, 0 where a store does not give it
     tag: str = ""  # a store's own id of this very content (an ETag), "" where there is none
-    part: Part | None = None  # what of it is meant, None for all
+    part: Part | None = None  # the selected part, None for all
 
     @property
     def name(self) -> str:
-        """The name for people and for ids; it may not open anything."""
+        """The name for display and for ids; it is not necessarily a path."""
         return displayable(os.path.basename(self.path))
 
 
@@ -60,7 +60,7 @@ def plain_path(path: str) -> str:
 
 
 def local_file(path: str) -> File | None:
-    """Return a file; None for what cannot be opened without risk: folders, FIFOs, devices, broken links."""
+    """Return a file; None for folders, FIFOs, devices and broken links."""
     try:
         status = os.stat(path)
     except OSError:
@@ -69,7 +69,7 @@ def local_file(path: str) -> File | None:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a local path leads into a folder, whatever links are on the way; "" is any folder."""
+    """Whether a local path, with links resolved, is inside a folder; "" is any folder."""
     if not folder:
         return True
     real = os.path.realpath(folder)
@@ -77,9 +77,9 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def open_regular(path: str) -> int:
-    """Return a descriptor to read from. Raises OSError, also for whatever is no regular file.
+    """Return a descriptor for reading. Raises OSError, also if it is not a regular file.
 
-    What was a file when the folder was listed may be a pipe now: opening it must not wait.
+    A file may have become a pipe after the folder was listed: opening it must not block.
     """
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -88,7 +88,7 @@ def open_regular(path: str) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file", path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def open_binary(path: str) -> BinaryIO:
@@ -152,12 +152,12 @@ def write_whole(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def explain_write_errors(path: str) -> Iterator[None]:
-    """Raise UserError where a file that the user named cannot be written."""
+    """Raise UserError if a file that the user named cannot be written."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"cannot be written ({error.strerror})", file=path, next_step="Name another"
+            f"cannot be written ({error.strerror})", file=path, next_step="Choose another path"
         ) from error
 
 
@@ -224,7 +224,7 @@ def _read_whole(file: File) -> bytes | UserError:
             return stream.read(file.size)
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
-        return UserError(problem, file=file.path, next_step="Check that it exists and its mode")
+        return UserError(problem, file=file.path, next_step="Check that it exists and is readable")
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -270,7 +270,7 @@ def _modified_ns(info: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def _explained(url: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn whatever a store raises, each its own kind, into one clear line."""
+    """Convert errors of a store into UserErrors."""
     try:
         yield
     except UserError:
@@ -285,13 +285,13 @@ def _user_error(url: str, error: Exception, *, writing: bool = False) -> UserErr
     cause = _one_line(error)
     if writing:
         problem = f"the store cannot be written ({cause})"
-        next_step = "Give this process credentials that may write there, or name another place with --out"
+        next_step = "Give this process credentials with write access, or choose another location with --out"
     elif isinstance(error, FileNotFoundError):
         problem = "there is no such file, folder or bucket"
-        next_step = "Check the address; if nothing has been written there yet, reload later"
+        next_step = "Check the address. If nothing has been written there yet, reload later"
     elif isinstance(error, PermissionError) or "Credential" in type(error).__name__:
         problem = f"access was refused ({cause})"
-        next_step = "Give this process credentials that may list and read it, then reload"
+        next_step = "Give this process credentials with read and list access, then reload"
     else:
         problem = f"the store cannot be read ({cause})"
         next_step = "Check the address and the network, then reload"

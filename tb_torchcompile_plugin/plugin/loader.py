@@ -11,7 +11,7 @@ logger = tb_logging.get_logger()
 
 
 class TorchCompileLoader(base_plugin.TBLoader):
-    """Creates the plugin, or logs in one line why there is no tab."""
+    """Create the plugin, or log in one line why there is no tab."""
 
     def load(self, context: base_plugin.TBContext) -> base_plugin.TBPlugin | None:
         """Return None (TensorBoard runs without the tab) if something that the plugin needs cannot be imported."""
@@ -20,7 +20,7 @@ class TorchCompileLoader(base_plugin.TBLoader):
         except Exception as error:  # a broken binary wheel can raise anything
             logger.warning(
                 "The TORCH COMPILE tab is not available: %s: %s. "
-                "To mend it, run: pip install --force-reinstall tb-torchcompile-plugin",
+                "To fix this, run: pip install --force-reinstall tb-torchcompile-plugin",
                 type(error).__name__,
                 error,
             )

@@ -1,7 +1,7 @@
 """The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
 
-All but one are read-only; `reading` stops the reading of a trace. Parameters are ids that discovery made, never
-paths: they are looked up, nothing is joined to a folder. `api.routes` answers; this module only serves.
+All routes except `reading`, which stops reading a trace, are read-only. Parameters are ids from discovery, never paths:
+they are looked up, not joined to a folder. `api.routes` computes the answers.
 """
 
 import os
@@ -35,7 +35,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>What the numbers mean</title>
+<title>Definitions</title>
 <link rel="icon" href="data:,">
 <style>
   :root {{ color-scheme: light dark; }}
@@ -50,7 +50,7 @@ _PAGE = """<!doctype html>
 
 
 class TorchCompilePlugin(base_plugin.TBPlugin):
-    """The plugin: routes and nothing else."""
+    """The plugin, which consists of routes."""
 
     plugin_name = "torch_compile"
 
@@ -74,7 +74,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         try:
             self._active = bool(self._session.runs().runs)
         except Exception as error:
-            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+            logger.error("Could not list the logdir: %s: %s", type(error).__name__, error)
         finally:
             self._looking.release()
 

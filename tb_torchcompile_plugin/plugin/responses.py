@@ -49,7 +49,7 @@ def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ)
             return _error(request, error.status, error.code, error.notice)
         except Exception as error:
             logger.error("%s failed: %s", request.path, _one_line(error))
-            next_step = "Report the line that TensorBoard logged about it"
+            next_step = "Report the error that TensorBoard logged"
             notice = Notice("", "the plugin failed on the server", next_step=next_step)
             return _error(request, 500, "internal", notice)
 
@@ -125,7 +125,7 @@ def refuse_other_sites(request: Request) -> None:
     to. Other programs send no such header.
     """
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        raise BadRequest("this may not be asked from another site", next_step="Open TensorBoard itself")
+        raise BadRequest("requests from other sites are not allowed", next_step="Open TensorBoard itself")
 
 
 def _one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""What did the recording miss? Each kind of loss has a level, the steps that it concerns, a sentence and the fix.
+"""Report what a recording misses: each kind of loss has a level, the affected steps, a sentence and a fix.
 
-What is missing is unknown, never absent: a step without GPU records is not idle, and a thread without operators does
-not run eager. Means leave incomplete steps out, and nothing is claimed that rests on what is missing.
+Missing records are unknown, not absent: a step without GPU records is not idle, and a thread without operators does not
+run eagerly. Means exclude incomplete steps, and no statement relies on missing records.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _MAX_NAMED = 3  # steps in a sentence
 
 _RECORD_GPU = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 _RECORD_ALL = (
-    "Record the activity of the CPU, and start the profiler in the thread that runs the model, or pass "
+    "Record CPU activity, and start the profiler in the thread that runs the model, or pass "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)."
 )
 
@@ -47,26 +47,26 @@ class CoverageRow(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: CoverageKind
     level: Level
-    steps: list[str] = []  # that it concerns; [] where there are no steps, or none of them
+    steps: list[str] = []  # affected steps; [] without steps, or if none is affected
     count: int  # how many are missing
     of: int  # of how many
     sentence: str
-    fix: str = ""  # "" where nothing can be done about it
+    fix: str = ""  # "" if there is none
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a span lacks; no rows where it is complete."""
+    """Missing records of a span; no rows if it is complete."""
 
     level: Level  # the worst of the rows
     rows: list[CoverageRow]
 
     def worst(self) -> CoverageRow | None:
-        """Return the row to name first; None where nothing is missing."""
+        """Return the most important row; None if nothing is missing."""
         return max(self.rows, key=lambda row: LEVELS.index(row.level), default=None)
 
 
 def coverage(profile: Profile) -> Coverage:
-    """Return what the recording of a span lacks."""
+    """Return what the recording of a span misses."""
     rows = [row for find in _KINDS for row in find(profile)]
     return Coverage(max((row.level for row in rows), key=LEVELS.index, default="complete"), rows)
 
@@ -105,7 +105,7 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
         sentence=f"{len(lost):,} of {len(calls):,} {what} left no GPU record: {where}.",
         fix=_RECORD_GPU
         if share == 1
-        else "Profile fewer steps at once, or update torch and the GPU driver: the profiler lost records.",
+        else "The profiler lost records: profile fewer steps at once, or update torch and the GPU driver.",
     )
 
 
@@ -123,7 +123,7 @@ def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
         count=len(tracks),
         of=len(np.unique(trace.track[calls])),
         sentence=f"Thread {threads} launched {count:,} of {len(calls):,} kernels, but its operators were not "
-        "recorded: what it ran is unknown.",
+        "recorded: its work is unknown.",
         fix=_RECORD_ALL,
     )
 
@@ -146,7 +146,7 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
             steps=names,
             count=len(names),
             of=len(steps),
-            sentence=f"No operators were recorded in {_steps(names, len(steps))}: what ran there is unknown.",
+            sentence=f"No operators were recorded in {_steps(names, len(steps))}: their work is unknown.",
             fix=_RECORD_ALL,
         )
 
@@ -163,14 +163,14 @@ def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
             steps=names,
             count=len(names),
             of=len(numbers) + len(names),
-            sentence=f"The marks of {_steps(names, len(numbers) + len(names))} are missing: their work belongs to "
-            "no step.",
-            fix="Record again; call prof.step() in one thread only.",
+            sentence=f"The marks of {_steps(names, len(numbers) + len(names))} are missing: their work is not "
+            "assigned to a step.",
+            fix="Record again, and call prof.step() in one thread only.",
         )
 
 
 def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
-    """Yield what is of categories that are not read, such as those of other devices."""
+    """Yield events of unsupported categories, such as those of other devices."""
     trace = profile.trace
     unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats] or [False])
     rows = np.flatnonzero(unread[trace.cat])
@@ -182,13 +182,13 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
             level="insufficient" if on_device and not len(profile.of(gpu_work).index) else "partial",
             count=len(rows),
             of=len(trace),
-            sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
-            f"{'what that device did' if on_device else 'what they record'} is unknown.",
+            sentence=f"{len(rows):,} events have unsupported categories ({', '.join(cats[:_MAX_NAMED])}): "
+            f"{'the work of that device' if on_device else 'their meaning'} is unknown.",
         )
 
 
 def _processes(profile: Profile) -> Iterator[CoverageRow]:
-    """Yield the processes of one file that ran operators: each is a worker, and only files of known kinds are split."""
+    """Yield the processes that ran operators, if several: only files of known formats are split."""
     trace = profile.trace
     tracks = np.unique(trace.track[trace.select(cat=(OPERATOR,))]).tolist()
     pids = sorted({str(trace.tracks[track].pid) for track in tracks})
@@ -198,15 +198,15 @@ def _processes(profile: Profile) -> Iterator[CoverageRow]:
             level="partial",
             count=len(pids),
             of=len(pids),
-            sentence=f"Operators of {len(pids)} processes are in one file, and shown as one worker.",
-            fix="Report the files that each process wrote, in one folder: they are then compared as ranks.",
+            sentence=f"One file contains the operators of {len(pids)} processes, which are shown as one worker.",
+            fix="Put the separate files of the processes into one folder, so that they are compared as ranks.",
         )
 
 
 def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
-    """Yield GPU work without a launch that began after work of its stream with one: queued before the span is neither.
+    """Yield GPU work without a launch that began after work of its stream with a launch.
 
-    Work of a stream runs in the order in which it was launched.
+    Work of a stream runs in launch order, so this was not queued before the span.
     """
     trace, work = profile.trace, profile.of(gpu_work)
     launch, begin = trace.launch_of()[work.index], trace.ts[work.index]
@@ -221,7 +221,7 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
             level="insufficient" if is_without_host else "partial",
             count=count,
             of=len(launch),
-            sentence=f"{count:,} of {len(launch):,} GPU records have no launch: what launched them is unknown.",
+            sentence=f"{count:,} of {len(launch):,} GPU records have no launch: their origin is unknown.",
             fix=_RECORD_GPU,
         )
 
@@ -238,9 +238,9 @@ def _times(profile: Profile) -> Iterator[CoverageRow]:
             steps=_names(steps, incomplete),
             count=len(dropped),
             of=len(trace),
-            sentence=f"{len(dropped):,} events have implausible times, such as kernels that begin before their own "
-            "launch: they are left out.",
-            fix="Record again; a newer torch or GPU driver may convert the GPU's clock correctly.",
+            sentence=f"{len(dropped):,} events have implausible times, for example kernels that begin before their "
+            "launch. They are excluded.",
+            fix="Record again. A newer torch or GPU driver may convert the GPU's clock correctly.",
         )
 
 
@@ -248,7 +248,7 @@ def _truncation(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
     lost = [notice for notice in trace.notices if notice.is_missing_something]
     if lost:
-        is_cut = any(notice.tells_of_a_cut for notice in lost)
+        is_cut = any(notice.is_truncated for notice in lost)
         yield CoverageRow(
             kind="truncation" if is_cut else "events",
             level="partial",

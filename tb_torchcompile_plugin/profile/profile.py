@@ -18,7 +18,7 @@ MAX_MODEL_CALLS = 12_000
 
 
 class BaselineRun(NamedTuple):
-    """Another run of the same program, by a span of it."""
+    """A span of another run of the same program."""
 
     run: str
     files: tuple[File, ...]
@@ -36,8 +36,8 @@ class Profile(Memoized):
     trace: Trace
     data: CompileData | None
     span: SpanFile | None = None  # None for a trace from nowhere
-    most_calls: int = MAX_MODEL_CALLS  # of more, the first steps stand for all
-    files: tuple[File, ...] = ()  # what it was read from, () where nothing of it is to be kept
+    most_calls: int = MAX_MODEL_CALLS  # with more calls, the first steps represent all
+    files: tuple[File, ...] = ()  # files that it was read from, () if results are not cached
     baseline_run: BaselineRun | None = None  # eager where this one is compiled and the other way round
 
     @property

@@ -110,7 +110,7 @@ def _stacks(stored: PythonSamples, line_of: Int64s) -> list[tuple[int, ...]]:
 def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
     """Return for each interval of a host thread the line in which most of it was sampled.
 
-    A sample stands for the time since the one before, as far as that is in the interval: code that keeps the
+    A sample represents the time since the previous one, as far as that is in the interval: code that keeps the
     interpreter lock for long is sampled once. With few samples in it, an interval has the line of those at its position
     in all steps, if they are enough.
     """

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 
 @dataclass(frozen=True)
 class Packages:
-    """Where the texts of packages lie that another process compiled."""
+    """The location of texts of packages that another process compiled."""
 
     data: "CompileData"
     first: int  # the first of them among the artifacts of the process that runs them
@@ -32,7 +32,7 @@ class CompileData(Memoized):
 
     summary: CompileSummary  # what is known, merged
     source: Literal["summary", "torch_trace"]
-    file: str  # where it comes from first
+    file: str  # its main file
     notices: list[Notice] = field(default_factory=list)  # what could not be read
     log: File | None = None  # holds the texts of artifacts with a `log_offset`
     packages: Packages | None = None  # those that another process compiled
@@ -40,7 +40,7 @@ class CompileData(Memoized):
 
     @property
     def is_lossy(self) -> bool:
-        """Whether records could not be read: what they hold is unknown."""
+        """Whether records could not be read, so that their contents are unknown."""
         return bool(self.summary.records.unreadable)
 
     def none_of(self, what: str) -> str:
@@ -90,7 +90,7 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
         counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
         problem = f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})"
         kept = f"{sum(log.records.by_kind.values())} records were read and are shown"
-        step = "If the file was copied, copy it again; else record the run again"
+        step = "If the file was copied, copy it again; otherwise record the run again"
         notices.append(Notice(file.path, problem, kept, step))
     return log
 
@@ -176,19 +176,17 @@ def read_payload(data: CompileData, number: int) -> str:
         with copies.local(data.log) as path:
             return payload_at(path, artifact.log_offset, artifact.log_bytes, artifact.name)
     if artifact.payload >= len(data.summary.payloads):
-        raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
+        raise UserError("refers to a text that is missing", file=data.file, next_step="Record it again")
     try:
         return payload_text(data.summary, artifact.payload)
     except DAMAGED as error:
-        raise UserError(
-            "holds a text that is damaged", file=data.file, next_step="Record it again"
-        ) from error
+        raise UserError("contains a damaged text", file=data.file, next_step="Record it again") from error
 
 
 def _nothing(data: CompileData, number: int) -> NotFound:
     if data.summary.environment.capture == "summary":
         return NotFound(
-            'no graphs and no code were stored: the run was recorded with capture="summary"', next_step=_HOW
+            'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
         )
     return NotFound(
         f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"

@@ -37,7 +37,7 @@ class Memo:
     ) -> Value:
         """Return the answer, computed here unless it is known or another thread is at it. Raises what that raises.
 
-        made_of: an answer that was computed from something else is computed again.
+        made_of: the inputs; an answer with other inputs is computed again.
         keep: which answers are remembered; failures are not, then.
         """
         answer, is_new = self._claim(key, made_of)
@@ -59,7 +59,7 @@ class Memo:
         return future
 
     def _claim(self, key: Hashable, made_of: object) -> tuple[Any, bool]:
-        """Return the answer, or a future of it; and whether the caller has to compute it."""
+        """Return the answer or its future, and whether the caller has to compute it."""
         with self._lock:
             current = self._answers.pop(key, None)
             is_new = current is None or current[0] != made_of
@@ -105,7 +105,7 @@ def answers_of(instance: object) -> Memo:
 
 
 class Memoized:
-    """What questions are asked about. A question is a function of it, and is answered once."""
+    """The subject of questions, which are functions of it and computed once."""
 
     def of(
         self: Owner,

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
-# What belongs to compilations and is no row of them.
+# Fields that belong to compilations but are not their rows.
 _TEXTS = ("artifacts", "shape_events", "runtime_metrics")
 _ROWS = ("graph_breaks", "recompiles", "graphs")
 
@@ -71,7 +71,7 @@ def _replace(merged: CompileSummary, name: str, rows: list[_Row]) -> None:
 
 
 def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
-    """Return of each compilation the rows of the summary, or those of the log where it recorded more of them."""
+    """Return the rows of each compilation from the summary, or from the log if it has more."""
     ours, theirs = grouped(summary, _key), grouped(log, _key)
     fuller = {
         key: rows
@@ -200,7 +200,7 @@ _MAX_FILES = 8192  # whose identities are kept, as long as their size and time s
 _OPENED = 64
 _COMPARED = 4  # newest traces of a worker, in which several ranks of one name take turns
 _TRIED = 16  # traces of a worker, newest first, until one shows whose it is; both chosen by hand
-# A process id comes back sooner or later: after a pause as long as this it is taken for another process.
+# Process ids are reused: after such a pause, the same id counts as another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
 
 
@@ -247,7 +247,7 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
         identity = _read_identity_of_log(file)
-    except UserError:  # it may have gone; a worker of its own says so when it is read
+    except UserError:  # it may have been removed; reading its own worker reports that
         identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
     rank = discovery.log_rank(file.name)
     return identity if rank is None else replace(identity, rank=rank)

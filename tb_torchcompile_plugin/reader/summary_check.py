@@ -1,6 +1,6 @@
 """What a compile summary holds that cannot be is taken out, and counted with the records that could not be read.
 
-Times are such that sums of them fit into 64 bits, and phases sum to their compilation: whoever reads on relies on it.
+Sums of times fit into 64 bits, and phases sum to their compilation, as other modules expect.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What torch and its back ends call collectives, and what each of them moves."""
+"""Names of collectives in torch and its back ends, and the data that each one moves."""
 
 from collections.abc import Callable
 from typing import Literal, get_args

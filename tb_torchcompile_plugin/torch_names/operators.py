@@ -1,4 +1,4 @@
-"""ATen's operators by name: what each computes, where its arguments are, and what autograd runs of them."""
+"""ATen's operators by name: what each computes, where its arguments are, and what autograd runs."""
 
 import re
 from collections.abc import Callable

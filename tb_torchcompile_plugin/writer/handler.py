@@ -23,12 +23,12 @@ from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, reco
 _TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 _INDUCTOR_PROFILER = "torch._inductor.profiler"  # of torch 2.14 and later
 _SAVED = (
-    "the trace is not written here, because torch saves it once and another handler of this profiler was first: give "
-    "the profiler one handler, or call this one first"
+    "the trace is not written here, because torch saves it only once and another handler of this profiler was called "
+    "first: use one handler, or call this one first"
 )
 _CANCELLED = (
-    "on_trace_ready was cancelled: a file of this cycle is there as a whole or not at all. For its trace profile "
-    "again, and let the handler end"
+    "on_trace_ready was cancelled: each file of this cycle is either complete or missing. To get its trace, profile "
+    "again and let the handler finish"
 )
 
 
@@ -44,57 +44,57 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     sample: bool = True,
     **kw: Any,
 ) -> Callable[[Any], None]:
-    """Return an `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary next to it.
+    """Return an `on_trace_ready` that writes the trace like torch's own handler, and a compile summary next to it.
 
         from tb_torchcompile_plugin import tensorboard_trace_handler
 
         with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler("runs")) as prof:
             ...
 
-    dir_name, worker_name, use_gzip and further keywords (such as `use_python_export` of torch 2.13) mean what they
-    mean to `torch.profiler.tensorboard_trace_handler`; that function does the export. Files:
+    dir_name, worker_name, use_gzip and other keywords (such as `use_python_export` of torch 2.13) have the same meaning
+    as in `torch.profiler.tensorboard_trace_handler`, which exports the trace. Files:
     `{worker}.{time_ns}.pt.trace.json` (`.gz`) and `{worker}.{time_ns}.pt.compile.pb` with the same time. The default
     worker is `{hostname}_{pid}`.
 
-    **Create it before the first call to the model.** It records from then on; compilations before it are recovered
-    from what torch still keeps, without phases. It may be created again in each cycle inside your own handler: a
-    process has one recorder. What is compiled after the last cycle is written when the interpreter exits.
+    **Create it before the first call to the model**, so that it records every compilation; earlier ones are recovered
+    from torch's memory, without phases. You can create it again in each cycle inside your own handler: a process has
+    one recorder. Compilations after the last cycle are written when the interpreter exits.
 
-    capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text
-    that quotes the model's code: use it where logs are shared outside the company.
+    capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text that
+    quotes the model's code: use it if logs are shared outside the company.
 
-    index: read each trace into the reader's cache of this user right after it is written, so that the tab opens at
-    once. One background process of lowest priority does it, at about 5 CPU seconds and 200 MB per gigabyte of trace;
-    only useful where TensorBoard runs as the same user on the same machine.
+    index: read each trace into this user's cache directly after it is written, so that the tab opens quickly. One
+    background process of lowest priority needs about 5 CPU seconds and 200 MB per gigabyte of trace. Only useful if
+    TensorBoard runs as the same user on the same machine.
 
-    digest: have the same process write a `{worker}.{time_ns}.pt.digest.pb` of at most 100 kB next to each trace: a job
-    of many ranks is shown from these, without the traces. `tb-torchcompile index` writes missing ones later.
+    digest: let the same process write a `{worker}.{time_ns}.pt.digest.pb` of at most 100 kB next to each trace: jobs of
+    many ranks are shown from these, without the traces. `tb-torchcompile index` writes missing ones later.
 
-    triton: keep what Triton made of inductor's kernels: TTIR, TTGIR and PTX of the configuration in use (not with
-    `capture="summary"`, at most 32 MB), registers, spills and shared memory of each, and the times that autotuning
-    measured, which torch reports once: create the handler before compiling.
+    triton: keep the results of Triton's compiler for inductor's kernels: TTIR, TTGIR and PTX of the configuration in
+    use (not with `capture="summary"`, at most 32 MB), registers, spills and shared memory, and the times that
+    autotuning measured. torch reports these times only once, so create the handler before compiling.
 
-    sample: while the profiler records, and only then, sample which line of your program each thread runs, so that
-    Python time between operators has a line without `with_stack`. A sample is taken every 20 to 45 ms, which is
-    meant to cost about 1 % of the time (docs/reliability.md#what-sampling-costs); `sample=False` switches it off. With
-    `with_stack=True` nothing is sampled. The handler that was created last decides.
+    sample: while the profiler records, sample which line of your program each thread runs, so that Python time between
+    operators has a line without `with_stack`. One sample every 20 to 45 ms should cost about 1 % of the time
+    (docs/reliability.md#what-sampling-costs); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
+    The most recently created handler decides.
 
-    CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the environment
-    **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives
-    them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
-    Bytes and operations of kernels are estimates from shapes (`record_shapes=True`), and exact with
-    `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling (docs/kernels.md has what that costs).
+    CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` is set **before
+    compiling** (it is part of the generated code). GPU: kernels are classified by the names that inductor generates;
+    do not disable torch's default `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES`. Bytes and operations of kernels are estimated
+    from shapes (`record_shapes=True`), and exact if `TORCHINDUCTOR_BENCHMARK_KERNEL=1` is set before compiling
+    (docs/kernels.md lists its cost).
 
-    torch 2.14 and later: with TORCH_COMPILE_DEBUG_EXTEND=1 in the environment the stacks of inductor's kernels are
-    written into the trace, as torch's `inductor_trace_handler` does; where that one is called before this handler in
-    the same `on_trace_ready`, the summary belongs to its trace.
+    torch 2.14 and later: if TORCH_COMPILE_DEBUG_EXTEND=1 is set, the stacks of inductor's kernels are written into the
+    trace, as torch's `inductor_trace_handler` does; if that one is called before this handler in the same
+    `on_trace_ready`, the summary belongs to its trace.
 
-    Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE);
-    in other steps at most 5 µs go into noting how long they take, profiled and unprofiled. Writing the summary takes
-    milliseconds per cycle, the first one some tenths of a second.
+    Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE).
+    In other steps, recording their duration takes at most 5 µs. Writing the summary takes milliseconds per cycle, and
+    some tenths of a second for the first one.
 
-    The returned function never raises: an exception in `on_trace_ready` can crash the process. Failures are logged once
-    by the logger `tb_torchcompile_plugin`. Raises TypeError and ValueError for arguments that do not exist.
+    The returned function never raises, because an exception in `on_trace_ready` can crash the process. Failures are
+    logged once by the logger `tb_torchcompile_plugin`. Raises TypeError and ValueError for invalid arguments.
     """
     folder = os.fspath(dir_name)
     checked_capture(capture)

@@ -13,35 +13,34 @@ from tb_torchcompile_plugin.writer.recorder import recorder
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_QUIET_STEPS = 2  # steps in a row in which nothing is compiled, taken as the end of warming up
-_MAX_WAIT_STEPS = 20  # a program that compiles in each step is recorded as it is
+_QUIET_STEPS = 2  # steps in a row without compilation that end the warm-up
+_MAX_WAIT_STEPS = 20  # a program that compiles in each step is recorded nevertheless
 _NOT_PROFILED = "the steps cannot be profiled"
 _TOO_SHORT = (
-    "profile_steps recorded nothing: the loop ended after {}, while it waited for its program to stop "
-    "compiling, or for another profiler to stop. Run more steps, or say after how many recording begins: "
-    "profile_steps(..., after=1)"
+    "profile_steps recorded nothing: the loop ended after {}, while the program was still compiling or another "
+    "profiler was active. Run more steps, or set the number of steps before recording: profile_steps(..., after=1)"
 )
-_NO_STEP = "profile_steps recorded nothing: no step was told. Call step() at the end of each"
+_NO_STEP = "profile_steps recorded nothing: step() was not called. Call it at the end of each step"
 
 
 class profile_steps:  # named as torch.profiler.profile is
     """Records some steps of a loop with `torch.profiler`, and what torch.compile did before them.
 
-    Around a loop, or as a decorator of the function that does one step:
+    Use it around a loop, or as a decorator of the function that runs one step:
 
         with profile_steps("runs") as steps:          @profile_steps("runs")
             for batch in loader:                      def train_step(batch): ...
                 train_step(batch)
                 steps.step()
 
-    dir_name, worker_name and the keywords capture, index, digest and sample are those of `tensorboard_trace_handler`,
-    which writes the files. steps: how many are recorded. after: steps before them; None waits until two in a row
-    compile nothing, at most 20. One more passes while the profiler starts. All other keywords are those of
-    `torch.profiler.profile`; `record_shapes` is on, as bandwidths need it, and activities are all that the machine has.
+    dir_name, worker_name, capture, index, digest and sample have the same meaning as in `tensorboard_trace_handler`,
+    which writes the files. steps: number of recorded steps. after: number of steps before them; None waits until two
+    steps in a row compile nothing, at most 20. During one more step the profiler starts. All other keywords are passed
+    to `torch.profiler.profile`. By default, `record_shapes` is on (bandwidths need it) and all activities are recorded.
 
-    Create it before the first call to the model. Where a library owns the loop, call `start`, `step` and `stop` from
-    its callbacks. Failures are logged once, never raised, including options that torch does not accept; only wrong
-    values of steps, after and capture raise ValueError. Once everything is recorded a step costs a function call.
+    Create it before the first call to the model. If a library owns the loop, call `start`, `step` and `stop` from its
+    callbacks. Failures are logged once, never raised, including options that torch does not accept; only invalid values
+    of steps, after and capture raise ValueError. After the recording, a step costs one function call.
     """
 
     def __init__(  # noqa: PLR0913  # all but the first are options

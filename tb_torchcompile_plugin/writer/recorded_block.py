@@ -74,7 +74,7 @@ class _Counted:
         rows = counted_rows(block.summary(), self._name)
         if rows is None:
             kind = COUNTS[self._name]
-            raise UnknownCount(f"{kind.many} are not known: {kind.why_not}")
+            raise UnknownCount(f"the number of {kind.many} is unknown: {kind.why_not}")
         return Count(self._name, tuple(rows))
 
 

@@ -54,8 +54,8 @@ logger = logging.getLogger("tb_torchcompile_plugin")
 CAPTURES = ("full", "summary")
 TRACE_LOGGER = "torch.__trace"
 _SILENT = (
-    "torch compiled {} and wrote nothing about that to its compile log (logger torch.__trace): what it keeps "
-    "by itself is shown, without phases. Leave that logger as torch has set it up"
+    "torch compiled {} but wrote no records to its compile log (logger torch.__trace): only data from torch's "
+    "memory is shown, without phases. Do not reconfigure that logger"
 )
 # Bytes of payload text that may be pending; beyond it records are read, and their text compressed, as they arrive.
 _MAX_PENDING_BYTES = 64 << 20
@@ -114,7 +114,7 @@ class Recorder:
 
     def _after_fork(self) -> None:
         """In the child: forget what the parent recorded, and go on recording."""
-        with self.reporting("the child of a fork cannot be recorded"):
+        with self.reporting("a forked child cannot be recorded"):
             captures = list(self._logs)
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
@@ -159,7 +159,7 @@ class Recorder:
 
     def keep_triton(self) -> None:
         """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
-        with self.reporting("what Triton compiles cannot be kept"):
+        with self.reporting("results of Triton cannot be kept"):
             self._triton = self._triton or TritonFiles(self.reporting).started()
 
     def _is_recording(self) -> bool:
@@ -259,7 +259,7 @@ class Recorder:
         self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
         self._add("calls of torch.compile", lambda: put_compiler_calls(summary, source=source))
         self._add("torch's counters", lambda: self._put_counters(summary))
-        self._add("the winners of autotuning", lambda: add_autotune_choices(summary))
+        self._add("the choices of autotuning", lambda: add_autotune_choices(summary))
         if triton := self._triton:
             self._add("Triton's files", lambda: triton.put(summary, texts=source))
         self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
@@ -325,7 +325,7 @@ class Recorder:
             if kind not in self._reported:
                 self._reported.add(kind)
                 where = f"{problem} ({path})" if path else problem
-                _log(f"{where}: {error}. Training goes on; this is said only once.")
+                _log(f"{where}: {error}. Training continues; this is logged only once.")
                 logger.debug("%s", problem, exc_info=error)
 
     def warn(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Recover compilations from before recording began from what torch keeps of them.
+"""Recover compilations from before recording started from the data that torch keeps.
 
 Warming up before the profiler is created is the normal use. torch keeps the metrics of the last 64 compilations, the
 reasons of graph breaks (until torch._dynamo.reset()), counters, and, reachable from the compiled functions, the
@@ -63,7 +63,7 @@ def recover(
     _add_breaks(recovered, now, earlier, source)
     codes = _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
-        when, remedy = "before recording began", "Create the handler before the first call of the model"
+        when, remedy = "before recording began", "Create the handler before the first call to the model"
         if before is not None:
             when, remedy = "while nothing was recording", "Keep one recorder open"
         recovered.warnings.append(

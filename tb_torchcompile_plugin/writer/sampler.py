@@ -209,7 +209,7 @@ class Sampler:
                     self._restore_switch_interval()
 
     def _sample(self, before: int, now: int) -> None:
-        """Add what each thread runs. It stands for the time since the sample before.
+        """Add the line of each thread, for the time since the previous sample.
 
         A thread in C code that keeps the interpreter lock delays the sample until that code returns.
         """

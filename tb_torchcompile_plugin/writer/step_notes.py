@@ -139,7 +139,7 @@ class StepClock:
             try:
                 install()
             except Exception as error:
-                self.recorder.report("the times of steps cannot be noted", error)
+                self.recorder.report("step times cannot be recorded", error)
 
     def entered(self, prof: Any) -> None:
         """End a step of the loop, as `prof.step()` begins."""
@@ -224,7 +224,7 @@ def note(method: Method, stepping: Any) -> None:
     try:
         method(clock, stepping)
     except Exception as error:
-        clock.recorder.report("the time of a step cannot be noted", error)
+        clock.recorder.report("a step time cannot be recorded", error)
 
 
 def _wrap_profiler() -> None:

@@ -117,7 +117,7 @@ class TritonFiles:
         return self
 
     def _take_message(self, record: logging.LogRecord) -> None:
-        with self._reporting("what autotuning tells cannot be read"):
+        with self._reporting("results of autotuning cannot be read"):
             line = record.getMessage()
             if kernel := tuned_kernel(line):
                 self._tuned_kernel, self._times[kernel] = kernel, self._times.get(kernel, [])[-_MAX_TIMES:]
@@ -128,7 +128,7 @@ class TritonFiles:
         self, timings: dict[Any, float], name: str, inputs: Iterable[Any] = (), *_: Any, **__: Any
     ) -> None:
         """Called by inductor, with the time of each choice in ms."""
-        with self._reporting("the times of templates cannot be read"):
+        with self._reporting("times of templates cannot be read"):
             finite = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
             best = min(finite, key=finite.__getitem__, default=None)
             # "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name

@@ -95,7 +95,7 @@ def test_the_timeline_says_what_of_it_is_there(breaks: Exported, recording: Reco
         make_client(make_plugin(recording("breaks"))), question_of(key)[1], "timeline"
     ).get_json()
     said = json.loads(body.data)
-    assert said["notes"] == [*answer["notes"], "This file holds every slice of it"]
+    assert said["notes"] == [*answer["notes"], "This file contains every slice of the timeline"]
     assert {**said, "notes": answer["notes"]} == answer
 
 
@@ -107,7 +107,7 @@ def test_the_timeline_keeps_to_its_budget(make: Make, recording: Recording, budg
     assert not chunks & file.chunks_of(*(ROUTES.keys() - TIMELINE))
     said = next(held["text"] for held in file.contents["holds"] if held["what"] == "Timeline")
     if budget < 100_000:
-        assert said.startswith("The timeline does not fit") and not file.of("timeline")
+        assert said.startswith("The timeline exceeds") and not file.of("timeline")
     else:
         assert "at full detail" in said or "merged" in said
 
@@ -116,9 +116,7 @@ def test_a_step_that_is_asked_for_is_there_at_full_detail(make: Make, recording:
     file = make(recording("breaks"), step="ProfilerStep#4", timeline_bytes=700_000)
     ((_, body),) = file.of("timeline").items()
     said = json.loads(body.data)
-    assert said["notes"][-1].startswith(
-        "This file holds ProfilerStep#4 at full detail; the rest as an overview"
-    )
+    assert said["notes"][-1].startswith("This file contains ProfilerStep#4 in full detail, and an overview")
     step = next(one for one in said["steps"] if one["name"] == "ProfilerStep#4")
     assert said["home"][0] == step["start_ns"] and said["home"][1] >= step["end_ns"]
     middle = (step["start_ns"] + step["end_ns"]) // 2
@@ -248,7 +246,7 @@ def test_every_question_about_what_is_left_out_has_a_reason(breaks: Exported) ->
     contents = breaks.contents
     assert LEFT_OUT.keys() | COMPARED - {"compare_tables", "compare_jobs"} <= contents["reasons"].keys()
     assert set(contents["parameters"]) == set(ROUTES)
-    assert contents["instead"].startswith("Open the logdir with TensorBoard for it: tensorboard --logdir ")
+    assert contents["instead"].startswith("To see these, open the logdir in TensorBoard: ")
 
 
 def test_the_tab_saves_the_same_file(recording: Recording, tmp_path: Path, breaks: Exported) -> None:

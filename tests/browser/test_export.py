@@ -160,9 +160,7 @@ def test_the_timeline_opens_details_and_finds_names(tab: FileTab, write: Write, 
     tab.wait_text("section[aria-label=Details]", "Duration")
     tab.wait_text("main", "1 of ")
     tab.go(panel="timeline", **{"search.timeline": "no such name"})
-    tab.wait_text(
-        "main", "This file can be searched for the names of its kernels, operators and compilations alone"
-    )
+    tab.wait_text("main", "In this file you can search only for its kernels, operators and compilations")
 
 
 def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recording) -> None:
@@ -173,7 +171,7 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recordi
     tab.press(Keys.ESCAPE)
     tab.go(panel="generated_code")
     tab.wait_text("main", "Code and graphs are left out of this file (--no-code)")
-    tab.wait_text("main", "Open the logdir with TensorBoard for it: tensorboard --logdir ")
+    tab.wait_text("main", "open the logdir in TensorBoard: tensorboard --logdir ")
     tab.go(panel="timeline")
     tab.click("summary", "Save")
     tab.click("a", "The whole trace file")
@@ -193,7 +191,7 @@ def test_both_themes_and_the_definitions(tab: FileTab, write: Write, recording: 
     tab.click("[popover] a", "How it is counted")
     (page,) = tab.wait(lambda: set(tab.driver.window_handles) - {own}, "the definitions")
     tab.driver.switch_to.window(page)
-    tab.wait_text("body", "What the numbers mean" if tab.all("h1") else "GPU")
+    tab.wait_text("body", "Definitions" if tab.all("h1") else "GPU")
     tab.driver.close()
     tab.driver.switch_to.window(own)
 

@@ -124,7 +124,7 @@ def test_an_unreadable_record_may_be_what_is_missing(capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert "compilation_metrics of an unknown form: 1" in err and "Error" not in err
     assert "No recompiles in the records that could be read." in out
-    assert "No graph breaks in the records that could be read." in out and "No finding: " not in out
+    assert "No graph breaks in the records that could be read." in out and "No findings: " not in out
 
 
 def test_a_log_alone_does_not_show_where_a_step_goes(tmp_path: Path, capsys: Capture) -> None:
@@ -194,10 +194,10 @@ def test_ranks_of_one_worker_name_are_a_job(capsys: Capture) -> None:
 def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
     assert main(["report", str(CASES / "same_worker_name")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len([line for line in lines if "is compiled" in line]) == 1
+    assert len([line for line in lines if "No compiled code" in line]) == 1
     assert [line[:35] for line in lines if "anks 0, 1" in line] == [
         "Ranks 0, 1: Host time between opera",
-        "  [warning] (ranks 0, 1) Nothing th",
+        "  [warning] (ranks 0, 1) No compile",
     ]
     assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
 

@@ -73,7 +73,7 @@ def test_a_backward_graph_of_a_recompilation_is_no_recompile(capsys: Capture) ->
     answers = Answers(CASES / "recompile_count", capsys)
     finding, again = answers.findings["recompiles"], answers.compile["recompiles"]
     assert len(again) == finding["evidence"]["recompiles"] == 2
-    assert " 2 times while it was profiled" in finding["title"]
+    assert " 2 times during profiling" in finding["title"]
     spent_us = 1e6 * sum(row["duration_s"] for row in again)
     assert finding["evidence"]["compile_us"] == pytest.approx(spent_us)
     assert (

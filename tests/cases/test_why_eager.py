@@ -155,7 +155,7 @@ def test_a_profiler_that_ended_too_early_has_stepped() -> None:
 
 @pytest.mark.parametrize(
     ("recorded", "words"),
-    [([], ("no call of a profiler's step()", "prof.step()")), ([5, 6], ("recorded 2 steps", "same folder"))],
+    [([], ("no call of prof.step()", "prof.step()")), ([5, 6], ("recorded 2 steps", "same folder"))],
 )
 def test_without_a_trace_something_is_missing(recorded: list[int], words: tuple[str, str]) -> None:
     """Of an older handler, which did not note why there is no trace; a log is written without one."""
@@ -228,7 +228,7 @@ PROGRAMS = {
     ),
     "stance": (
         f'compiler.set_stance("force_eager")\n{COMPILED}record(lambda: m(x))',
-        'set_stance("force_eager") at program.py:34 was in force',
+        'set_stance("force_eager") at program.py:34 was active',
     ),
     "fail_on_recompile": (
         f"""compiler.set_stance("fail_on_recompile")
@@ -240,12 +240,12 @@ def step():
         model(x)
 
 record(step)""",
-        'set_stance("fail_on_recompile") at program.py:34 raises an error in place of compiling',
+        'set_stance("fail_on_recompile") at program.py:34 raises an error instead of compiling',
     ),
     "eager_then_compile": (
         f"""compiler.set_stance("eager_then_compile")
 {COMPILED}record(lambda: m(x), steps=1, before=0)""",
-        'set_stance("eager_then_compile") at program.py:34 runs each first call eager',
+        'set_stance("eager_then_compile") at program.py:34 runs each first call eagerly',
     ),
     "disabled": (
         f"torch._dynamo.config.disable = True\n{COMPILED}record(lambda: m(x))",
@@ -276,7 +276,7 @@ record(lambda: m(x))""",
     "method": (
         f"""{COMPILED}m.zero_grad()
 record(lambda: m.generate(x))""",
-        "`Model.generate` at program.py:36 runs the uncompiled module, as torch.compile wraps only calls",
+        "`Model.generate` at program.py:36 runs the uncompiled module: torch.compile wraps only calls",
     ),
     "broken": (
         """@torch.compile(backend="eager")
@@ -285,7 +285,7 @@ def step(x):
     return x
 
 record(lambda: (step(x), busy()))""",
-        "program.py:36 breaks the graph before it holds an operation (",
+        "program.py:36 breaks the graph before it contains an operation (",
     ),
     "broken_inside": (
         """installed = {"torch": torch}
@@ -293,7 +293,7 @@ text = "def step(x):\\n  torch._dynamo.graph_break()\\n  return x"
 exec(compile(text, "/usr/lib/site-packages/trainer.py", "exec"), installed)
 step = torch.compile(installed["step"], backend="eager")
 record(lambda: (step(x), busy()))""",
-        "trainer.py:2 breaks the graph before it holds an operation (",
+        "trainer.py:2 breaks the graph before it contains an operation (",
     ),
     "empty": (
         """@torch.compile(backend="eager")
@@ -301,26 +301,26 @@ def step(x):
     return x
 
 record(lambda: (step(x), busy()))""",
-        "what torch compiled (1 frame) holds no operation",
+        "the compiled code (1 frame) contains no operation",
     ),
     "not_called": (
         f"{COMPILED}m(x)\nrecord(lambda: model(x))",
-        "what torch compiled (1 compilation) is not called here",
+        "the compiled code (1 compilation) is not called here",
     ),
     "unused": (f"{COMPILED}record(lambda: model(x))", "torch.compile at program.py:34 is not called here"),
     "never": ("record(lambda: model(x))", "torch.compile was not called"),
-    "unknown": (f"{COMPILED}record(lambda: model(x), handler=stock)", "why is unknown"),
+    "unknown": (f"{COMPILED}record(lambda: model(x), handler=stock)", "the reason is unknown"),
 }
 VARIABLES = {"variable": {"TORCH_COMPILE_DISABLE": "1"}, "skip": {"TORCHDYNAMO_DEBUG_FUNCTION": "other"}}
 # By what a finding says: torch gives a frame up, or compiles it again and again.
 GIVEN_UP = {
-    "runs eager: RuntimeError: backend failed: unsupported dtype": (
+    "runs eagerly: RuntimeError: backend failed: unsupported dtype": (
         "frame_given_up",
         """torch._dynamo.config.suppress_errors = True
 m = torch.compile(model, backend=broken)
 record(lambda: m(x))""",
     ),
-    "runs eager: it hit the recompile limit": (
+    "runs eagerly: it hit the recompile limit": (
         "frame_given_up",
         """sizes = iter(range(2, 200))
 torch._dynamo.config.recompile_limit = 2
@@ -335,7 +335,7 @@ def grow():
 
 record(grow)""",
     ),
-    "runs eager: Call to `torch._dynamo.graph_break()`": (
+    "runs eagerly: Call to `torch._dynamo.graph_break()`": (
         "frame_given_up",
         """@torch.compile(backend="eager")
 def step(x):
@@ -346,7 +346,7 @@ def step(x):
 
 record(lambda: step(x))""",
     ),
-    "torch.compile is called in each step at program.py:35": (
+    "torch.compile is called in every step at program.py:35": (
         "compile_in_loop",
         """def step():
     torch.compile(lambda x: model(x).sum(), backend="eager")(x[:2])

@@ -88,7 +88,7 @@ def test_a_trace_of_another_tool_is_distinguished(tmp_path, capsys):
     assert status == 0 and len(spans(document)) == 2
     assert (
         "other.2.pt.trace.json" in line
-        and "no trace of the PyTorch profiler" in line
+        and "not a PyTorch profiler trace" in line
         and "torch.profiler" in line
     )
 

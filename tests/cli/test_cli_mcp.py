@@ -113,7 +113,7 @@ def test_lines_are_those_that_were_recorded(tools: Tools) -> None:
             "report has no argument 'sections'. Call report(run=…, section=…, ",
         ),
         ("search", {}, "search needs 'word'. Call search(word, "),
-        ("kernel", {}, "there is no tool 'kernel'. There are list, report, show, "),
+        ("kernel", {}, "there is no tool 'kernel'. Use one of: list, report, show, "),
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(
@@ -219,4 +219,4 @@ def test_without_the_extra_one_line_names_what_to_install(
 
 def test_a_remote_logdir_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mcp", "s3://bucket/runs"]) == 1
-    assert "only local folders can be read" in capsys.readouterr().err
+    assert "only local folders are supported" in capsys.readouterr().err

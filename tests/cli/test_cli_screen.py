@@ -39,7 +39,7 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert verdict.startswith("Job of 3 ranks")
     finding, to_do, *rest = (line for line in lines if not line.startswith("    "))
     assert "Rank 1" in finding and "ms" in finding and to_do.startswith("Do: ")
-    ranks = rest[rest.index("Ranks, 3 of 3; waits are of all that was recorded") + 1 :]
+    ranks = rest[rest.index("Ranks, 3 of 3; waits are totals of the recording") + 1 :]
     assert re.search(r"Waits for others +Others wait for it", ranks[0])
     assert ranks[1].split()[0] == "1"
 
@@ -112,21 +112,21 @@ def test_of_several_spans_the_one_with_the_numbers_is_named(
     text = next(recording("breaks").glob("*.pt.trace.json")).read_bytes()
     for time in (17, 18):
         (tmp_path / f"x.{time}.pt.trace.json").write_bytes(text)
-    assert "\nWhere a step goes, mean of 3 steps, in span 1 of 2: the GPU" in run(tmp_path)[1]
+    assert "\nWhere the time of a step goes (mean of 3), in span 1 of 2: GPU" in run(tmp_path)[1]
 
 
 def test_what_is_cut_before_its_first_event_does_not_blame_the_schedule(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.1.pt.trace.json").write_text(
         '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu'
     )
-    assert "No finding in what could be read" in run(tmp_path)[1]
+    assert "No findings in the part that could be read" in run(tmp_path)[1]
 
 
 @pytest.mark.parametrize("number", ["-1", "many"])
 def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["report", "/nowhere", "--top", number])
-    assert f"argument --top: '{number}' is no whole number from 0 on" in capsys.readouterr().err
+    assert f"argument --top: '{number}' is not a non-negative integer" in capsys.readouterr().err
 
 
 def test_what_is_only_worth_knowing_is_no_cause(recording: Recording) -> None:
@@ -191,7 +191,7 @@ def cut_tables(run: Run, logdir: Path, *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--section", "kernel"], "There are kernels"), (["--max-bytes", "10", "--json"], "Allow")],
+    [(["--section", "kernel"], "Similar names: kernels"), (["--max-bytes", "10", "--json"], "Allow")],
 )
 def test_wrong_arguments_are_exit_two(
     run: Run, recording: Recording, arguments: list[str], said: str

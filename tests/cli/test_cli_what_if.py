@@ -24,8 +24,8 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recor
         r"^Step 13\.0 ms on the host’s clock → about 1\.\d+ ms \(.+\) with 3 fixes\.", out, re.MULTILINE
     )
     assert 'torch.compile(model, mode="reduce-overhead")' in out
-    titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("where a step goes ")]
-    assert titles == ["where a step goes now"] * 2 + ["where a step goes after"] * 2
+    titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("the step ")]
+    assert titles == ["the step now"] * 2 + ["the step after"] * 2
 
 
 def test_json_is_the_answer_of_the_route(run: Run, recording: Recording) -> None:
@@ -73,7 +73,7 @@ def test_without_a_gpu_the_reason_for_no_prediction_is_printed(run: Run, tmp_pat
 def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Recording) -> None:
     (log,) = recording("breaks").glob("dedicated_log*")
     status, _, err = run(log)
-    assert status == 1 and "there is no trace in it" in err
+    assert status == 1 and "it contains no trace" in err
 
 
 def test_ids_are_whole(run: Run, tmp_path: Path) -> None:

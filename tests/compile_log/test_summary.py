@@ -70,8 +70,8 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"hello, world; this is no protobuf", "is no compile summary"),
-        (CompileSummary().SerializeToString() + b"\x12\x00", "is no compile summary"),
+        (b"hello, world; this is no protobuf", "is not a compile summary"),
+        (CompileSummary().SerializeToString() + b"\x12\x00", "is not a compile summary"),
         (CompileSummary(format_version=2, rows=b"no zlib").SerializeToString(), "cut off"),
         (CompileSummary(format_version=99).SerializeToString(), "format version 99.*pip install --upgrade"),
     ],

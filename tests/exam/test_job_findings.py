@@ -17,11 +17,11 @@ from tb_torchcompile_plugin.api.session import Session
 pytestmark = pytest.mark.slow
 
 SAYS = {  # of what the title says
-    "communication:every_micro_batch": "Gradients are reduced over the ranks 8 times a step",
-    "communication:exposed": "Communication that is not overlapped",
-    "communication:many_small": "small collectives a step",
+    "communication:every_micro_batch": "Gradients are reduced across ranks 8 times per step",
+    "communication:exposed": "Transfers that nothing overlaps",
+    "communication:many_small": "small collectives per step",
     "input:host": "The loop waits for the next batch",
-    "late:not_compiled": "Nothing that runs in the profiled steps is compiled",
+    "late:not_compiled": "No compiled code runs in the profiled steps",
     "late:validation": "more to compute",
     "late:python": "unaccounted for",
     "late:input": "waits for its next batch",

@@ -77,7 +77,7 @@ def test_a_job_is_read_once(tmp_path: Path) -> None:
 def test_one_rank_is_no_job(tmp_path: Path) -> None:
     run_of(tmp_path, 2)
     (tmp_path / "rank1.1.pt.trace.json").unlink()
-    with pytest.raises(NotFound, match="no traces of two ranks"):
+    with pytest.raises(NotFound, match="does not contain traces of two ranks"):
         Session([("", str(tmp_path))]).poll_job(".")
 
 
@@ -124,7 +124,7 @@ def test_what_an_earlier_start_left_is_not_of_the_job(tmp_path: Path) -> None:
     session = Session([("", str(tmp_path))])
     job = polled(session)
     assert job.numbers == [0, 2] and job.missing == [1]
-    assert "recorded at another time" in job.unread[1].problem and "rank1" in job.unread[1].file
+    assert "recorded at a different time" in job.unread[1].problem and "rank1" in job.unread[1].file
     report = read_report(str(tmp_path)).runs[0].job
     assert report and report.missing_ranks == [1] and len(report.warnings) == 1
     assert session.poll_job(".", str(BASE)) is job, "by the span of another rank it is the same job"
@@ -156,7 +156,7 @@ def test_spans_of_one_host_overlap_and_clocks_of_several_may_be_wrong(
     if ranks:
         assert polled_in(tmp_path).numbers == ranks
     else:
-        with pytest.raises(UserError, match="at one time"):
+        with pytest.raises(UserError, match="at the same time"):
             polled_in(tmp_path)
 
 

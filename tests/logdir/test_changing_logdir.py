@@ -85,7 +85,9 @@ class TestLive:
             seen.append(answer["events"])
             problems = [notice["problem"] for notice in answer["warnings"]]
             assert any(problem.startswith("incomplete: ") for problem in problems)
-            assert any("read again when it changes" in notice["next_step"] for notice in answer["warnings"])
+            assert any(
+                "to read it again when it changes" in notice["next_step"] for notice in answer["warnings"]
+            )
         path.write_bytes(data)
         spans(client)
         answer = ask_span(client, ids("1")).get_json()

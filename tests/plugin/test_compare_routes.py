@@ -64,7 +64,7 @@ def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client)
 @pytest.mark.parametrize(
     ("ids", "status", "message"),
     [
-        (A, 400, "these parameters are missing: run2, worker2"),
+        (A, 400, "missing parameters: run2, worker2"),
         (A | B | {"run": "gone"}, 404, "A: there is no worker 'vm_1119' in run 'gone'"),
         (A | B | {"span2": "7"}, 404, "B: worker 'vm_424' has no span '7'"),
         (

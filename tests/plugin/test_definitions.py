@@ -36,7 +36,7 @@ def test_every_panel_with_numbers_has_an_anchor() -> None:
 
 def test_the_page_has_the_document_and_loads_nothing() -> None:
     page = definitions.page()
-    assert "What the numbers mean" in page and "exclusive time of dynamo" in page and "<table>" in page
+    assert "Definitions" in page and "exclusive time of dynamo" in page and "<table>" in page
     assert not re.search(r"<(script|img|iframe)\b", page)
 
 

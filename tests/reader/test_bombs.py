@@ -67,18 +67,18 @@ def test_a_trace(tmp_path: Path, head: bytes, filling: bytes) -> None:
 def test_a_log(tmp_path: Path) -> None:
     """One record without an end, and what comes before it."""
     said, grown = read(packed(tmp_path / "dedicated_log_torch_trace_a.log.gz", HEAD, b"\0", 150))
-    assert "too large to be one" in said and "no record of" not in said and grown < 600
+    assert "too large" in said and "no record of" not in said and grown < 600
 
 
 def test_a_log_of_damage_alone(tmp_path: Path) -> None:
     said, grown = read(packed(tmp_path / "dedicated_log_torch_trace_a.log.gz", HEAD, b"\nV", 5))
-    assert "passed over" in said and grown < 100
+    assert "skipped after" in said and grown < 100
 
 
 def test_a_log_that_inflates_to_more_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TB_TORCHCOMPILE_MAX_INFLATED_BYTES", str(20 * MB))
     said, grown = read(packed(tmp_path / "dedicated_log_torch_trace_a.log.gz", HEAD, b"\n", 30))
-    assert "inflates to more" in said and grown < 100
+    assert "decompresses to more" in said and grown < 100
 
 
 @pytest.fixture

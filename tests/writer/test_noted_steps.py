@@ -365,7 +365,7 @@ def test_a_torch_without_these_names(
     monkeypatch.delattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook")
     monkeypatch.delattr(torch.profiler.profile, "step")
     tensorboard_trace_handler(tmp_path)
-    assert "the times of steps cannot be noted" in caplog.text
+    assert "step times cannot be recorded" in caplog.text
     assert not recorder().summary("full").HasField("steps")
 
 
@@ -377,7 +377,7 @@ def test_a_profiler_without_an_action(
     for _ in range(3):
         step_notes.note(StepClock.entered, object())
     step_notes.note(StepClock.optimizer_stepped, 4)
-    assert caplog.text.count("the time of a step cannot be noted") == 2  # one for each kind of error
+    assert caplog.text.count("a step time cannot be recorded") == 2  # one for each kind of error
     take_steps(prof.step, clock, [1, 2])
     assert list(noted().unrecorded_ns) == [2]
 

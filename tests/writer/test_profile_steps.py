@@ -87,7 +87,7 @@ def test_a_loop_that_ends_while_it_is_recorded_is_written(step: Callable[[int], 
 
 @pytest.mark.parametrize(
     ("steps_taken", "said"),
-    [(1, "the loop ended after 1 step, while"), (0, "Call step() at the end of each")],
+    [(1, "the loop ended after 1 step, while"), (0, "Call it at the end of each step")],
 )
 def test_a_loop_that_is_too_short_is_reported(
     step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, steps_taken: int, said: str

@@ -81,5 +81,5 @@ def test_compilations_without_records_are_recovered_and_reported(
         recorder.write()
     last = summaries(tmp_path)[-1]
     assert [row.recovered for row in last.compilations] == [False, True]
-    assert [text[:28] for text in last.warnings] == ["torch compiled 1 function an"]
+    assert [text[:28] for text in last.warnings] == ["torch compiled 1 function bu"]
     assert capsys.readouterr().err.count("torch compiled 1 function") == 1

@@ -112,7 +112,7 @@ def test_failures_are_not_raised_into_autotuning(files: TritonFiles, monkeypatch
 
     monkeypatch.setattr(files, "_reporting", reporting)
     logging.getLogger(TUNING_LOGGER).debug("%d configs", "many")
-    assert problems == ["what autotuning tells cannot be read"]
+    assert problems == ["results of autotuning cannot be read"]
 
 
 def test_a_file_that_is_being_written_is_left_out(files: TritonFiles, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What is a cause of a slow step: how is it recognized, what does its fix change, and how is it put into words?
+"""Causes of slow steps: how each one is detected, what its fix changes, and how it is described.
 
-Each cause is a class in the file of its family. Its docstring is the row of docs/findings.md. A cause with a price
-changes the model of the step (fix.py), and is a finding where the replayed step is enough shorter.
+Each cause is a class in the file of its family. Its docstring is its row in docs/findings.md. A priced cause changes
+the model of the step (fix.py), and is reported if the replayed step is sufficiently shorter.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ class Details(TypedDict, total=False):
 
 
 class Cause:
-    """One cause of a slow step, or of a recording that shows too little."""
+    """One cause of a slow step, or of an incomplete recording."""
 
-    id: ClassVar[str]  # of its findings; never changes: people switch findings off by it
+    id: ClassVar[str]  # of its findings; stable: users disable findings by it
     panel: ClassVar[Panel]
-    section: ClassVar[str] = ""  # of the panel, where a finding names no row
+    section: ClassVar[str] = ""  # of the panel, for findings without a row
     role: ClassVar[Role] = "specific"
-    superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same matter with its price or root
-    needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
-    needs_all: ClassVar[bool] = False  # True: not where the trace is known to lack events
+    superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same problem with its cost or root
+    needs_records: ClassVar[bool] = True  # False: valid even if records of GPUs or operators are missing
+    needs_all: ClassVar[bool] = False  # True: not reported if the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield what a profiled span shows, most important first."""
+        """Yield the findings of a profiled span, most important first."""
         return iter(())
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield what the compile data of a worker shows without a trace."""
+        """Yield the findings that need only the compile data of a worker."""
         return iter(())
 
     def finding(
@@ -84,9 +84,9 @@ class Cause:
     ) -> Finding:
         """Return a finding of this cause that the fix `by` would remove.
 
-        Without a severity the predicted gain determines it, as a share of a step; without a prediction `share`, that of
-        the profiled time that it would save. Evidence that is unknown is left out, and so are lines. Without a `code`
-        it is what the next step has in backquotes.
+        The default severity follows from the predicted gain (share of a step), or from `share` (saved share of the
+        profiled time). Unknown evidence and lines are omitted. The default `code` is the part of the next step in
+        backquotes.
         """
         predicted = details.get("predicted", by.predicted if by else None)
         if "code" not in details:
@@ -111,37 +111,36 @@ class Cause:
 
 
 class Words(NamedTuple):
-    """A cause with a price in words.
+    """The text of a priced cause.
 
-    In `title`, {name} is the operator, call or function, {place} the user's line, {times} how often per step, {often}
-    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {keeps} "keep" where the name is of
-    two, {each} "a step".
+    Placeholders of `title`: {name} the operator, call or function; {place} the user's line; {times} and {often}, such
+    as "2" and "2 times"; {graphs} "2 compiled graphs"; {each} "per step"; {s} and {are} agree with these.
     """
 
-    title: str  # the sentence before the numbers
-    next_step: str  # what to write instead; what can be pasted is in backquotes
-    fixed: str = "without that"  # before the predicted time
+    title: str  # the cause, as a sentence
+    next_step: str  # what to write instead; code to paste is in backquotes
+    fixed: str = "Without it"  # opens the sentence with the predicted time
 
 
 class PricedCause(Cause):
     """A cause whose fix changes the model of the step: its gain is predicted."""
 
-    kind: ClassVar[str]  # of its fixes in What if; its id where it has no other name
+    kind: ClassVar[str]  # of its fixes; its id by default
     words: ClassVar[Words]
     is_named_by_kernel: ClassVar[bool] = False
-    blocking_percent: ClassVar[float] = 0.0  # of a step: the gain from which on a blocking cause is one
-    varies: ClassVar[bool] = False  # True: programs gain differently, so the title says "up to"
+    blocking_percent: ClassVar[float] = 0.0  # of a step: least gain of a cause whose role is blocking
+    varies: ClassVar[bool] = False  # True: the gain differs between programs, so the title says "up to"
 
     def __init_subclass__(cls) -> None:
         if "kind" not in cls.__dict__ and "id" in cls.__dict__:
             cls.kind = cls.id
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield its possible fixes, whatever they bring."""
+        """Yield its possible fixes, whatever they gain."""
         return iter(())
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return the words for one of its fixes, not filled in."""
+        """Return the text of one of its fixes, with placeholders."""
         return self.words
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -150,18 +149,18 @@ class PricedCause(Cause):
 
     def large(self, context: SpanContext) -> list[WhatIf]:
         """Return its fixes that gain enough to be a finding, largest gain first."""
-        rows, least = context.fixes_of(self.kind), thresholds.gain_percent
-        return [row for row in rows if row.predicted.gain_percent >= least]
+        rows = context.fixes_of(self.kind)
+        return [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
 
     def advise(
         self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
     ) -> Finding:
-        """Return the finding for one of its fixes; `title_end`, `next_step` and `where` differ from its words."""
+        """Return the finding of one fix; `title_end`, `next_step` and `where` change its text."""
         gain, words = row.predicted.gain_us, self.filled(row, context.time_unit)
         after = saves_up_to if self.varies else step_after
         line = where or at_line(row.file, row.line)
         return self.finding(
-            f"{words.title}: {after(row.predicted, words.fixed, context.time_unit)}{title_end}",
+            f"{words.title}. {after(row.predicted, words.fixed, context.time_unit)}{title_end}",
             next_step or words.next_step,
             {
                 "gain_us_per_step": gain,
@@ -175,7 +174,7 @@ class PricedCause(Cause):
         )
 
     def filled(self, row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
-        """Return the words for one of its fixes."""
+        """Return the text of one of its fixes."""
         words = self.words_of(row)
         times, line = rounded(row.times), at_line(row.file, row.line)
         once, place = times == "1", f" at {line}" if line else ""
@@ -188,33 +187,33 @@ class PricedCause(Cause):
             often=often(row.times),
             s="" if once else "s",
             are="is" if once else "are",
-            graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
-            keeps="keep" if " and " in row.name else "keeps",
+            graphs=f"{times} compiled graph{'' if once else 's'}",
             **unit._asdict(),
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))
 
 
 def split_code(next_step: str) -> tuple[str, str | None]:
-    """Return a next step without its backquotes, and the code that was in them, a line for each part."""
+    """Return a next step without backquotes, and the code inside them, one line for each part."""
     return next_step.replace("`", ""), "\n".join(re.findall("`([^`]*)`", next_step)) or None
 
 
 def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
-    """Return "with inductor a step takes about 870 µs (580-1,200) instead of 2.82 ms"."""
+    """Return "With inductor, a step would take about 870 µs (580-1,200) instead of 2.82 ms"."""
     after = about(predicted.after_us, predicted.low_us, predicted.high_us)
-    return f"{fixed} {unit.one} takes {after} instead of {duration(predicted.step_us)}"
+    return f"{fixed}, {unit.one} would take {after} instead of {duration(predicted.step_us)}"
 
 
 def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
-    """Return "compiled, a step takes up to 81 % less" with the range: how much eager code gains varies widely."""
+    """Return "If compiled, a step would take up to 81 % less time" with the range, as eager code gains differently."""
     bounds = (predicted.high_us, predicted.low_us)
-    least, most = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)
-    return f"{fixed} {unit.one} takes up to {most} % less{f' ({least}–{most} %)' if least < most else ''}"
+    low, high = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)
+    percents = f" ({low}–{high} %)" if low < high else ""
+    return f"{fixed}, {unit.one} would take up to {high} % less time{percents}"
 
 
 def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
-    """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
+    """Return the user's line that called the library at the end of a stack; "" if the last frame is the user's own."""
     users = [frame for frame in stack if is_user_file(frame.file)]
     is_own = not stack or is_user_file(stack[-1].file)
     return "" if is_own or not users else at_line(users[-1].file, users[-1].line)

@@ -1,4 +1,4 @@
-"""What could ranks and GPUs send less, later or in larger messages?"""
+"""Which communication of ranks and GPUs could be avoided, overlapped or merged?"""
 
 from collections.abc import Iterator
 from math import ceil
@@ -25,23 +25,23 @@ from tb_torchcompile_plugin.torch_names import collectives, operators
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
 
-# Chosen by eye on the external programs of docs/what_if.md, except for the bucket.
-_SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
+# Chosen on the external programs of docs/what_if.md, except for the bucket.
+_SMALL_BYTES = 4 << 20  # smaller messages consist mostly of the call
 _BUCKET_BYTES = 25 << 20  # DDP's default bucket (`bucket_cap_mb`)
-_MANY = 16  # small collectives of a step
+_MANY = 16  # small collectives per step
 
 
 class Communication(PricedCause):
-    """Nothing overlaps communication for a share of the profiled time, or the host waits for it."""
+    """Communication takes a share of the profiled time without overlapping computation, or the host waits for it."""
 
     id = "communication"
     panel = "step"
     section = "collectives"
     limits = ("communication_percent",)
     words = Words(
-        "Communication is not overlapped ({name})",
-        "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching",
-        "overlapped,",
+        "Communication does not overlap with computation ({name})",
+        "Overlap it with the backward pass: smaller DDP buckets (bucket_cap_mb) or FSDP prefetching",
+        "With overlap",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -55,9 +55,10 @@ class Communication(PricedCause):
         if share < thresholds.communication_percent:
             return
         yield self.finding(
-            f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
+            "Communication that does not overlap with computation takes "
+            f"{duration(us / context.step_count)} {context.where}, "
             f"{percent(share)} of the profiled time",
-            f"{self.words.next_step}; and compare ranks, for waiting for a slower one looks the same",
+            f"{self.words.next_step}. Compare ranks, too: waiting for a slower rank looks the same",
             {"communication_us_per_step": us / context.step_count, "share_percent": share},
             saves_us=us,
             share=share,
@@ -66,19 +67,19 @@ class Communication(PricedCause):
 
 
 class SmallCollectives(PricedCause):
-    """16 collectives per step or more of less than 4 MiB each, of parameters and gradients.
+    """16 or more collectives per step exchange parameters and gradients in messages of less than 4 MiB.
 
-    The prediction is messages of 25 MiB.
+    The prediction assumes messages of 25 MiB.
     """
 
     id = "small_collectives"
     panel = "step"
     section = "collectives"
     words = Words(
-        "{times} small collectives a step ({name}) move parameters and gradients",
-        "Put them together: fully_shard around blocks of the model in place of single layers, DDP’s buckets, or one "
-        "tensor of all gradients in place of a loop over them",
-        "with few large ones",
+        "{times} small collectives {each} ({name}) exchange parameters and gradients",
+        "Merge them: apply fully_shard to blocks of the model instead of single layers, use DDP’s buckets, or reduce "
+        "one tensor of all gradients instead of looping over them",
+        "With a few large ones",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -117,15 +118,15 @@ class DataParallel(Cause):
         devices = len(np.unique(context.profile.of(gpu_work).device))
         if devices > 1 and DATA_PARALLEL in context.profile.trace.names:
             yield self.finding(
-                f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
-                "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
+                f"One process drives {plural(devices, 'GPU')} with DataParallel, which copies the model in each step",
+                "Use torch.nn.parallel.DistributedDataParallel: one process per GPU, started by torchrun",
                 {"devices": devices},
                 severity="warning",
             )
 
 
 class SlowBackend(Cause):
-    """Ranks with GPUs communicate through a backend of the host, such as Gloo (warning)."""
+    """Ranks with GPUs communicate through a host backend, such as Gloo (warning)."""
 
     id = "slow_backend"
     panel = "step"
@@ -139,15 +140,15 @@ class SlowBackend(Cause):
         is_on_host = backend and not any(name in backend for name in GPU_BACKENDS)
         if is_on_host and isinstance(size, int) and size > 1:
             yield self.finding(
-                f"{size} ranks with GPUs communicate through {backend}, by way of the host",
-                'Use the GPUs\' own: `torch.distributed.init_process_group("nccl")`',
+                f"{size} ranks with GPUs communicate through {backend}, which sends data through the host",
+                'Use the GPU backend: `torch.distributed.init_process_group("nccl")`',
                 {"ranks": size},
                 severity="warning",
             )
 
 
 def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[fix.Fix]:
-    """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
+    """Yield these collectives overlapped with computation for their last ns: before that, they may only wait."""
     share = overlappable_share(profile, work, last)
     return faster(
         profile, Communication.kind, work, Speed(1 - OVERLAP_GAIN * share, 1.0, 1 - share), part=last
@@ -155,27 +156,27 @@ def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterato
 
 
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
+    """Return the c10d calls of known size that could be merged, and their bytes."""
     trace, lane = profile.trace, profile.of(launch_sequence)
     described = columns.host_slices(trace, collectives.PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
     call = fix.enclosing(trace, described, collectives.is_group_call)
     types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[columns.codes_of(trace, "dtype", described)]
-    taken, given = (columns.codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
-    moved = np.maximum(taken, given) * element
-    known = (call >= 0) & (moved >= 0) & (element > 0)
-    order = np.argsort(trace.ts[call[known]], kind="stable")
-    call, moved = call[known][order], moved[known][order]
+    counts = [columns.codes_of(trace, name, described) for name in ("in_elements", "out_elements")]
+    moved = np.maximum(*counts) * element
+    has_size = (call >= 0) & (moved >= 0) & (element > 0)
+    order = np.argsort(trace.ts[call[has_size]], kind="stable")
+    call, moved = call[has_size][order], moved[has_size][order]
     mergeable = _can_merge(profile, call)
     return call[mergeable], moved[mergeable]
 
 
 def _can_merge(profile: Profile, call: Int64s) -> fix.Bools:
-    """Return which calls (in order of time) may be put together with others.
+    """Return which calls (in order of time) could be merged with others.
 
-    Those of DDP and FSDP2, and of a loop of the user's that computes nothing in between. Those that an operator of a
-    model asks for have to stay one after the other.
+    These are calls of DDP and FSDP2, and of user loops that compute nothing in between. Calls that operators of the
+    model make have to stay in sequence.
     """
     trace, queue = profile.trace, profile.of(gpu_queue)
     operator = first_ancestor(

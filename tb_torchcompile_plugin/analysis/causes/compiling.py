@@ -1,4 +1,4 @@
-"""What was compiled too often, too late, without caches, or in vain?"""
+"""What is compiled too often, too late, without caches, or without benefit?"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _MAX_LINES = 3  # of the program, in one finding
 
 
 class Recompiles(HostTimeCause):
-    """Torch compiled frames again while it was profiled."""
+    """Torch recompiled frames during profiling."""
 
     id = "recompiles"
     kind = "compile"
@@ -41,12 +41,13 @@ class Recompiles(HostTimeCause):
     needs_records = False
     limits = ("recompiles_percent",)
     words = Words(
-        "torch.compile compiles in the step",
-        "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
+        "torch.compile compiles during the step",
+        "Keep the values that guards check constant, or mark them as dynamic. Recompiles shows the guard that failed",
+        "Without compiling",
     )
 
     def fix_of(self, culprit: Attribution) -> str | None:
-        """Include autotuning: a step that does not compile tunes nothing either."""
+        """Include autotuning, which happens only in steps that compile."""
         return self.kind if culprit.cause in ("compile", "autotuning") else None
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -65,14 +66,14 @@ class Recompiles(HostTimeCause):
         frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
         count, frames = count_frames(inside), {(row.function, row.file, row.line) for row in reasons}
         if len(frames) > 1:
-            frame = f"{plural(len(frames), 'function')}, longest {frame}"
+            frame = f"{plural(len(frames), 'function')}, mainly {frame.rstrip(', ')}, "
         where = caller or (at_line(row.file, row.line) if row else "")
         sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
         advice = (sizes and sizes.sentence) or (guard and guard.advice)
         yield self.finding(
-            f"Torch recompiled {frame}{often(count)} while it was profiled, which took "
+            f"Torch recompiled {frame}{often(count)} during profiling, which took "
             f"{duration(us)}{failed_guards_clause(guards)}",
-            advice or "See which guard failed, and keep what it checks the same",
+            advice or "Check which guard failed, and keep the value that it checks constant",
             {"recompiles": count, "compile_us": us, "share_percent": share},
             saves_us=us,
             share=share,
@@ -84,7 +85,7 @@ class Recompiles(HostTimeCause):
 
 
 class CompileInSteps(Cause):
-    """Torch compiled frames for the first time while it was profiled."""
+    """Torch compiled frames for the first time during profiling."""
 
     id = "compile_in_steps"
     panel = "compile_time"
@@ -102,7 +103,7 @@ class CompileInSteps(Cause):
         if share < thresholds.compile_percent:
             return
         yield self.finding(
-            f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)}, "
+            f"{'First-time compilation' if again else 'Compilation'} took {duration(us)}, "
             f"{percent(share)} of the profiled time",
             "Run the model a few times before the profiled steps: `schedule(wait=1, warmup=3, active=3)`",
             {"compile_us": us, "share_percent": share},
@@ -113,7 +114,7 @@ class CompileInSteps(Cause):
 
 
 class AutotuneInSteps(Cause):
-    """Kernels were tuned while it was profiled, and not as a part of compiling."""
+    """Kernels were autotuned during profiling, outside of compilation."""
 
     id = "autotune_in_steps"
     panel = "compile_time"
@@ -129,8 +130,8 @@ class AutotuneInSteps(Cause):
         if share < thresholds.autotune_percent:
             return
         yield self.finding(
-            f"Autotuning kernels took {duration(us)}, {percent(share)} of the profiled time",
-            "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
+            f"Kernel autotuning took {duration(us)}, {percent(share)} of the profiled time",
+            "Run every shape once before the profiled steps: inductor caches the choices",
             {"autotune_us": us, "share_percent": share},
             saves_us=us,
             share=share,
@@ -138,9 +139,9 @@ class AutotuneInSteps(Cause):
 
 
 class CompileDoesNotPay(Cause):
-    """A step of the [eager baseline run](definitions.md#payback) takes no longer, or less; `predicted` is what it took.
+    """A step of the [eager baseline run](definitions.md#payback) is as fast or faster; `predicted` is its time.
 
-    Never where the eager step is only predicted (info where it may be chance).
+    Not reported if the eager step is only predicted (info if the difference may be noise).
     """
 
     id = "compile_does_not_pay"
@@ -159,12 +160,12 @@ class CompileDoesNotPay(Cause):
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
         fixes = [row for row in context.found if row.predicted]
         fixes.sort(key=lambda row: -row.predicted.gain_us if row.predicted else 0.0)
-        also = [f", or fix first what keeps it from paying: {row.title}" for row in fixes[:1]]
+        also = [f", or first fix what limits its gain: {row.title}" for row in fixes[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(
             result.sentences[0].removesuffix("."),
-            f"Do without torch.compile here{''.join(also)}",
+            f"Run this model without torch.compile{''.join(also)}",
             {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
             severity=severity_of(step.gain_percent),
             where=list(lines)[:_MAX_LINES],
@@ -173,9 +174,9 @@ class CompileDoesNotPay(Cause):
 
 
 class DynamicShapes(Cause):
-    """Torch compiled for each size that occurred, or specialised a dynamic size again, before the profiled time (info).
+    """Torch compiled for each size, or specialized a dynamic size again, before the profiled time (info).
 
-    Inside of it `recompiles` shows them.
+    During the profiled time, `recompiles` reports this.
     """
 
     id = "dynamic_shapes"
@@ -194,7 +195,7 @@ class DynamicShapes(Cause):
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
         yield self.finding(
-            f"{report.sentences[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
+            f"{report.sentences[0].rstrip('.')}. Recompiling took {duration(1e6 * spent_s)} before this span",
             advice.sentence,
             {
                 "recompiles": count_frames(rows),
@@ -208,7 +209,7 @@ class DynamicShapes(Cause):
 
 
 class RecompileLimit(Cause):
-    """A frame was compiled so often that torch gave up and runs it eager (critical)."""
+    """A frame hit the recompile limit, so torch runs it eagerly (critical)."""
 
     id = "recompile_limit"
     panel = "compilations"
@@ -220,9 +221,9 @@ class RecompileLimit(Cause):
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
             versions = by_frame.get((row.epoch, frame_of(row.compile_id)), [])
             yield self.finding(
-                f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eager: it hit the "
+                f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eagerly: it hit the "
                 "recompile limit",
-                "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
+                "Check which guard fails each time: mark the value as dynamic, or keep it constant. "
                 "torch._dynamo.config.recompile_limit raises the limit",
                 {"versions": len(versions)},
                 severity="critical",
@@ -231,9 +232,9 @@ class RecompileLimit(Cause):
 
 
 class CacheMissed(Cause):
-    """What missed the compile caches took long to compile, or a cache was bypassed (info).
+    """Compilations that missed the compile caches took long, or a cache was bypassed (info).
 
-    A bypass makes compiling slower, not what is compiled.
+    A bypass slows down compilation but not the compiled code.
     """
 
     id = "cache_missed"
@@ -246,10 +247,10 @@ class CacheMissed(Cause):
         spent, compiled = frames_s(missed) or 0.0, count_frames(missed)
         if spent >= thresholds.cache_missed_s:
             yield self.finding(
-                f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
+                f"{plural(compiled, 'compilation')} missed the compile cache and took "
                 f"{duration(spent * 1e6)}",
-                "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
-                "with the same torch and GPU",
+                "Expected on a first run. Otherwise persist TORCHINDUCTOR_CACHE_DIR between jobs with the same torch "
+                "and GPU",
                 {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )
@@ -257,9 +258,9 @@ class CacheMissed(Cause):
         bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
         for (cache, reason), count in bypassed.items():
             yield self.finding(
-                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
-                f"not what is compiled: {reason or 'torch does not say why'}",
-                "Change what torch names, or this is compiled again in every process",
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which slows down "
+                f"compilation but not the compiled code: {reason or 'torch gives no reason'}",
+                "Remove the reason; otherwise every process compiles this again",
                 {"lookups": count},
                 severity="info",
             )

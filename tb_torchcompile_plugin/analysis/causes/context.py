@@ -1,4 +1,4 @@
-"""What several causes ask about a profiled span."""
+"""Facts about a profiled span that several causes share."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -32,7 +32,7 @@ Row = TypeVar("Row")
 
 
 class SpanContext:
-    """A profiled span, with what several rules ask about it."""
+    """A profiled span, with facts that several causes share."""
 
     def __init__(
         self,
@@ -40,47 +40,47 @@ class SpanContext:
         predicted: Callable[[Profile], list[WhatIf]],
         compared: Callable[[Profile], Payback],
     ) -> None:
-        """`predicted`, `compared`: how fixes are predicted, and the span is compared with its baseline run."""
+        """Take the functions that predict fixes, and that compare the span with its baseline run."""
         self.profile = profile
         self._predicted, self._compared = predicted, compared
         self.summary = profile.summary  # of what the worker compiled
         self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
-        self.found: list[Finding] = []  # by the rules before
-        # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
+        self.found: list[Finding] = []  # by causes that were evaluated before
+        # Whether the trace is complete: otherwise an absent event may have been lost.
         self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
-        self.where = "a step" if self.steps else "in this span"  # after a number
-        self.time_unit = profile.of(time_unit)  # what predictions are of: a step, or the span
+        self.where = "per step" if self.steps else "in this span"  # after a number
+        self.time_unit = profile.of(time_unit)  # of predictions: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
-        # By the clock that is the bottleneck of the steps.
+        # On the clock of the bottleneck.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
         eager = profile.of(eager_time)
         self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
-        # Frames that torch runs eager, because it cannot resume them or compiled them too often.
+        # Frames that torch runs eagerly because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
-        # Hooks of a profiler that torch compiled.
+        # Profiler hooks that torch compiled.
         self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
         keys = {key_of(row.key) for row in again}
         self.recompilations = [row for row in compiled if key_of(row.key) in keys]
-        # Compile ids of the regions that were called, whatever they hold.
+        # Compile ids of all regions that were called, also of empty ones.
         self.regions_that_ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
         self.nothing_compiled = self._is_all_eager()
 
     def _is_all_eager(self) -> bool:
-        """Return whether eager operators ran in the profiled time and nothing compiled did.
+        """Return whether eager operators but no compiled code ran in the profiled time.
 
-        Eager operators count where they launched work, or took a share of the time where there is no GPU; compiled are
-        regions that hold operations, and graphs, as of a forward before the profiled time.
+        Eager operators count if they launched GPU work or, without a GPU, took a share of the time. Compiled code is
+        regions with operations, and graphs (for example of a forward before the profiled time).
         """
         profile, trace = self.profile, self.profile.trace
         if len(profile.of(gpu_work).index):
             eager = bool(profile.of(eager_points).any())
         else:
-            # What runs inside of a region counts as compiled there, also where the region holds no operation.
+            # Operators inside a region count as compiled here, even if the region has no operations.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
         generated = GENERATED.intersection(profile.of(gpu_work).categories)
         if not eager or generated or profile.of(ran_packages):
@@ -96,7 +96,7 @@ class SpanContext:
         return self.profile.data.of(question) if self.profile.data else []
 
     def best(self, kind: str, name: str = "") -> WhatIf | None:
-        """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
+        """Return the fix with the largest gain of this kind, or for this kernel; None without a prediction."""
         return next((row for row in self.fixes_of(kind) if name in ("", row.name)), None)
 
     def fixes_of(self, kind: str) -> list[WhatIf]:
@@ -108,11 +108,11 @@ class SpanContext:
         return self.profile.of(self._compared)
 
     def share(self, us: float | None) -> float:
-        """Return the percentage of the profiled time, 0 where it is unknown."""
+        """Return the percentage of the profiled time, 0 if it is unknown."""
         return 100 * us / self.wall_us if us is not None and self.wall_us else 0.0
 
     def gpu_share(self, us: float) -> float:
-        """Return the percentage of the summed GPU event time, 0 where there is none."""
+        """Return the percentage of the summed GPU event time, 0 without any."""
         trace, rows = self.profile.trace, self.profile.of(gpu_work).index
         return share_percent(round(us * 1000), int(trace.dur[rows].sum())) or 0.0
 

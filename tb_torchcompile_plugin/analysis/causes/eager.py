@@ -1,4 +1,4 @@
-"""What does not run compiled, and why?"""
+"""What runs eagerly, and why?"""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_i
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import (
+    about,
     at_line,
     duration,
     often,
@@ -46,79 +47,82 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kin
 from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
-# Of launches inside of captured frames: another backend may compile them, too; chosen by eye.
+# Of launches inside captured frames: another backend may compile them, too. Chosen on the recordings.
 _OPERATORS = 0.9
 # What helps against a break for which torch has no hint.
-_REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
+_REWRITE = "Rewrite it with torch operators, or move it out of the compiled function"
 _BREAK_ADVICE: dict[BreakKind, str] = {
-    "explicit": "Drop the call that asks for it, or move it out of the compiled function",
-    "print": "Print and log outside of the compiled function",
-    "item": "Keep it a tensor, or read it outside of the compiled function",
-    "data_dependent": "Compute both and choose by torch.where, or use torch.cond",
+    "explicit": "Remove the call that requests it, or move it out of the compiled function",
+    "print": "Print and log outside the compiled function",
+    "item": "Keep the value in a tensor, or read it outside the compiled function",
+    "data_dependent": "Compute both branches and select with torch.where, or use torch.cond",
     "call": _REWRITE,
     "builtin": _REWRITE,
     "other": _REWRITE,
 }
 _COMPILE = "`model = torch.compile(model)`"
-_CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
-_INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
-_BROKEN = "{place} breaks the graph before it holds an operation ({text})"
-# Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
+_CALL_IT = f"Call the result of torch.compile: {_COMPILE}, before the model is passed to a trainer"
+_INNER = f"Compile the module that does the work, before anything wraps it: {_COMPILE}"
+_BROKEN = "{place} breaks the graph before it contains an operation ({text})"
+# Why no compiled code runs, and what to do. Suppressed errors and the recompile limit are findings of their frame.
 EAGER_REASONS = {
-    "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
+    "variable": ("{what}=1 was set", "Unset {what}, which disables torch.compile"),
     "stance": (
-        'set_stance("{what}"){at} was in force',
-        'Set torch.compiler.set_stance("default") before the steps',
+        'set_stance("{what}"){at} was active',
+        'Call torch.compiler.set_stance("default") before the steps',
     ),
     "fail_on_recompile": (
-        'set_stance("{what}"){at} raises an error in place of compiling',
-        'Set torch.compiler.set_stance("default") until everything has been compiled once; what runs now is what the '
+        'set_stance("{what}"){at} raises an error instead of compiling',
+        'Call torch.compiler.set_stance("default") until everything has been compiled once. The profile shows what the '
         "program does after the error",
     ),
     "eager_then_compile": (
-        'set_stance("{what}"){at} runs each first call eager',
-        "Record later steps: what is called again is compiled then",
+        'set_stance("{what}"){at} runs each first call eagerly',
+        "Record later steps: the second call is compiled",
     ),
-    "disabled": ("torch._dynamo.config.disable was True{at}", "Leave torch._dynamo.config.disable False"),
+    "disabled": ("torch._dynamo.config.disable was True{at}", "Set torch._dynamo.config.disable to False"),
     "dispatch_mode": (
-        "{text} was active{at}, so Dynamo skipped it",
-        "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
-        "while one is active runs eager from then on",
+        "{text} was active{at}, so Dynamo skipped the code",
+        "Do not use the dispatch mode {text} in the steps, or use it on the model before torch.compile: functions that "
+        "are called while a mode is active run eagerly from then on",
     ),
     "traced_mode": (
         "operators run in a dispatch mode ({what}), which Dynamo skips",
-        "Leave the mode, such as FlopCounterMode, out of the steps, or use it on the model before torch.compile. "
-        "Whether that was called is unknown",
+        "Do not use the mode, such as FlopCounterMode, in the steps, or use it on the model before torch.compile. "
+        "Whether torch.compile was called is unknown",
     ),
-    "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
+    "skip": (
+        "Dynamo skipped {what}{at}: {text}",
+        "Fix the reason that torch gives, or compile the functions that {what} calls",
+    ),
     "disable": (
         "torch.compiler.disable was applied{at}",
-        "Leave torch.compiler.disable out of what is compiled",
+        "Remove torch.compiler.disable from the function to compile",
     ),
     "method": (
-        "`{what}`{at} runs the uncompiled module, as torch.compile wraps only calls of the compiled object",
+        "`{what}`{at} runs the uncompiled module: torch.compile wraps only calls of the compiled object",
         "Compile the module in place: `model.compile()`, or model.forward = torch.compile(model.forward)",
     ),
     "broken": (
         _BROKEN,
-        "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
+        "Move that line out of the compiled function, or remove it: torch then compiles the operations around it",
     ),
     "broken_inside": (_BROKEN, _INNER),
-    "empty": ("what torch compiled ({frames}) holds no operation", _INNER),
-    "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
+    "empty": ("the compiled code ({frames}) contains no operation", _INNER),
+    "not_called": ("the compiled code ({what}) is not called here", _CALL_IT),
     "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
     "unknown": (
-        "why is unknown, as no calls of torch.compile were recorded",
-        f"{_CALL_IT}. To see why, create tb_torchcompile_plugin.tensorboard_trace_handler before that",
+        "the reason is unknown because calls of torch.compile were not recorded",
+        f"{_CALL_IT}. To record the reason, create tb_torchcompile_plugin.tensorboard_trace_handler before that",
     ),
 }
 
 
 class ProfilerHooks(Cause):
-    """Torch compiled hooks that a profiler hangs on modules, as Lightning's do (critical).
+    """Torch compiled hooks that a profiler adds to modules, as Lightning's profiler does (critical).
 
-    It comes first: what was recorded is another program.
+    Listed first, because the recording shows a different program.
     """
 
     id = "profiler_hooks"
@@ -131,11 +135,11 @@ class ProfilerHooks(Cause):
             return
         names = sorted({row.function for row in context.hooks})
         alone = context.nothing_compiled
-        other = "without that profiler the program is another one"
+        effect = "none of your code runs compiled" if alone else "without it, the program runs differently"
         yield self.finding(
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
-            f"{often(len(context.hooks))}: {'nothing of yours runs compiled' if alone else other}",
-            "Switch the hooks off: `PyTorchProfiler(record_module_names=False)` in Lightning",
+            f"{often(len(context.hooks))}: {effect}",
+            "Disable the hooks: `PyTorchProfiler(record_module_names=False)` in Lightning",
             {"compilations": len(context.hooks), "of_compilations": len(context.rows(compilations))},
             severity="critical",
             by=context.best("eager"),
@@ -144,18 +148,18 @@ class ProfilerHooks(Cause):
 
 
 class NothingCompiled(Cause):
-    """Eager operators launched work, or without a GPU took a share of the profiled time, and nothing compiled ran.
+    """No compiled code ran. Eager operators launched GPU work or, without a GPU, took a share of the profiled time.
 
-    Critical; a warning where compiling is predicted to bring less than `gain_percent`. Where a
-    [baseline run](definitions.md#payback) is compiled, its measured step is the prediction, and where that is no faster
-    there is no finding. The title has the first of these reasons that is recorded: `TORCH_COMPILE_DISABLE` (or
-    `TORCHDYNAMO_DISABLE`) set, `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`,
-    an active dispatch mode, a function that Dynamo skipped, `torch.compiler.disable` of the compiled function, a method
-    of a compiled module such as `generate` (it is the original's, and calls that uncompiled),
-    `set_stance("fail_on_recompile")`, `"eager_then_compile"` where one step was recorded, graphs that broke before they
-    held an operation, compiled frames without an operation, compiled code that is not called, a result of
-    `torch.compile` that is not called, no call of `torch.compile`; where such calls were not recorded, a dispatch mode
-    in the trace (`PythonDispatchMode`); otherwise it is unknown.
+    Critical; a warning if the predicted gain of compiling is below `gain_percent`. If a compiled
+    [baseline run](definitions.md#payback) exists, its measured step is the prediction; if it is not faster, nothing is
+    reported. The title names the first of these recorded reasons: `TORCH_COMPILE_DISABLE` (or `TORCHDYNAMO_DISABLE`),
+    `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`, an active dispatch mode, a
+    function that Dynamo skipped, `torch.compiler.disable` on the compiled function, a method of a compiled module such
+    as `generate` (it belongs to the original module, and calls that uncompiled), `set_stance("fail_on_recompile")`,
+    `"eager_then_compile"` with one recorded step, graph breaks before the first operation, compiled frames without an
+    operation, compiled code that is not called, a result of `torch.compile` that is not called, no call of
+    `torch.compile`. If such calls were not recorded: a dispatch mode in the trace (`PythonDispatchMode`), otherwise
+    unknown.
     """
 
     id = "nothing_compiled"
@@ -168,7 +172,7 @@ class NothingCompiled(Cause):
         if not context.nothing_compiled or context.given_up or context.hooks:
             return
         gain = context.compared().gain[0] if context.profile.baseline_run else None
-        # Where the same program was recorded compiled.
+        # If the same program was recorded compiled.
         measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
         if measured and measured.verdict == "never":
             return
@@ -178,11 +182,11 @@ class NothingCompiled(Cause):
             by, predicted = None, step_with(measured)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
-            why += f"; {saves_up_to(predicted, 'compiled,', context.time_unit)}"
-        else:  # no alarm where compiling brings little, or where the model predicts that it brings nothing
+            why += f". {saves_up_to(predicted, 'If compiled', context.time_unit)}"
+        else:  # no alarm if compiling gains little, or if the model predicts no gain
             is_minor = predicted is not None or context.profile.of(why_nothing) is None
         yield self.finding(
-            f"Nothing that runs {'in the profiled steps' if context.steps else 'in this span'} is compiled: {why}",
+            f"No compiled code runs in {'the profiled steps' if context.steps else 'this span'}: {why}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
             severity="warning" if is_minor else None if predicted else "critical",
@@ -193,9 +197,9 @@ class NothingCompiled(Cause):
 
 
 class CompileInLoop(Cause):
-    """A line called `torch.compile` at least once for each profiled step, which took a share of it.
+    """A line called `torch.compile` in every profiled step, which took a share of the step.
 
-    As the handler timed these calls. No prediction where the GPU is the bottleneck.
+    The handler times these calls. No prediction if the GPU is the bottleneck.
     """
 
     id = "compile_in_loop"
@@ -211,31 +215,31 @@ class CompileInLoop(Cause):
             starts = np.array([row.start_ns for row in rows], np.int64) - context.profile.trace.base_ns
             numbers = within(windows, starts)
             calling = len(np.unique(numbers[numbers >= 0]))
-            # The first may be before the recording began.
-            least = max(context.steps - 1, thresholds.steps_least)
-            if calling < least or context.share(us) < thresholds.gain_percent:
+            # The first call may precede the recording.
+            least_calls = max(context.steps - 1, thresholds.steps_least)
+            if calling < least_calls or context.share(us) < thresholds.gain_percent:
                 continue
             step, place = context.profile.of(step_time), at_line(file, line)
-            # As in a step without the profiler.
+            # Scaled to a step without the profiler.
             each = us / context.step_count * step.step_us / step.profiled_us
             left = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
             yield self.finding(
-                f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
-                f"{duration(each)} of {duration(step.step_us)}",
-                "Create the compiled function once, before the loop, and hand it what changes as an argument",
+                f"torch.compile is called in every step{f' at {place}' if place else ''} and takes {duration(each)} of "
+                f"each {duration(step.step_us)} step",
+                "Create the compiled function once, before the loop, and pass changing values as arguments",
                 {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
                 saves_us=us,
                 share=context.share(us),
-                # Where the GPU is the bottleneck it may need as long.
+                # If the GPU is the bottleneck, the step may take as long.
                 predicted=left if step.device is None else None,
                 where=[place],
             )
 
 
 class DebugBackend(PricedCause):
-    """Frames are captured, and inductor compiles none of them, by the compile data.
+    """Frames are captured, but inductor compiles none of them, according to the compile data.
 
-    `backend="eager"`, `"aot_eager"` and their like launch the same operators one by one.
+    `backend="eager"`, `"aot_eager"` and similar backends launch the same operators one by one.
     """
 
     id = "debug_backend"
@@ -244,8 +248,8 @@ class DebugBackend(PricedCause):
     needs_all = True
     words = Words(
         "{times} operator{s} {each} of captured frames, such as {name}, {are} launched one by one",
-        "Drop backend=…, which somebody may have debugged with: `torch.compile(model)` uses inductor",
-        "with inductor",
+        "Remove backend=…, which may be left over from debugging: `torch.compile(model)` uses inductor",
+        "With inductor",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -263,12 +267,13 @@ class DebugBackend(PricedCause):
         next_step, code = split_code(self.words.next_step)
         if forced := next((row for row in _stances_in_force(context) if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
-            next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
+            at = f" at {place}" if place else ""
+            next_step = f'Remove force_backend="{forced.reason}" from set_stance{at}'
         for by in self.large(context):
             yield self.finding(
-                f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
+                f"{plural(frames, 'frame is', 'frames are')} captured but not compiled: "
                 f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-                f'"aot_eager"; {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
+                f'"aot_eager". {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
                 next_step,
                 {"frames": frames, "operators_per_step": by.times},
                 by=by,
@@ -277,10 +282,10 @@ class DebugBackend(PricedCause):
 
 
 class FrameGivenUp(PricedCause):
-    """Torch gave a frame up: a graph break that it cannot resume from, the recompile limit, or a suppressed error.
+    """Torch gave up compiling a frame: a graph break that it cannot resume, the recompile limit, or a hidden error.
 
-    By the compile data or, where there is none, cache lookups that lead to no compiled region, once per step or more.
-    With no prediction, eager operators take a share of the profiled time (critical).
+    Detected in the compile data or, without these, by cache lookups that do not lead to a compiled region, at least
+    once per step. Critical if there is no prediction and eager operators take a share of the profiled time.
     """
 
     id = "frame_given_up"
@@ -289,10 +294,9 @@ class FrameGivenUp(PricedCause):
     needs_all = True
     limits = ("gain_percent",)
     words = Words(
-        "Frames that torch gave up run eager{place}",
-        "See Compilations for why: what breaks the graph in a loop or changes each time goes out of "
-        "the compiled function",
-        "compiled,",
+        "Functions that torch failed to compile run eagerly{place}",
+        "Compilations shows the reason. Move graph breaks in loops, and changing values, out of the compiled function",
+        "If compiled",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -329,12 +333,12 @@ class FrameGivenUp(PricedCause):
         if broken_at:
             why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
         if by:
-            why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
+            why += f". {step_after(by.predicted, 'If compiled', context.time_unit)}"
         yield self.finding(
-            f"{frame or 'A frame'} runs eager: {why}",
+            f"{frame or 'A function'} runs eagerly: {why}",
             next_step,
             {"frames": len(context.given_up), "eager_percent": share},
-            # What it calls may be compiled: the cost of a small frame is unknown.
+            # Functions that it calls may be compiled: the cost of a small frame is unknown.
             severity=None if by else "warning" if share < thresholds.gain_percent else "critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
@@ -345,11 +349,11 @@ class FrameGivenUp(PricedCause):
         calls = context.profile.of(lookups_in_vain) / context.step_count
         line = at_line(by.file, by.line)
         return self.finding(
-            f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
-            f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
-            f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
+            f"{plural_of_mean(calls, 'call')} {context.where}{f' at {line}' if line else ''} "
+            f"{'runs' if rounded(calls) == '1' else 'run'} eagerly because torch gave up compiling the function. "
+            f"{step_after(by.predicted, 'If compiled', context.time_unit)}",
             "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
-            '`TORCH_LOGS="recompiles,graph_breaks"`: most often a frame hit the recompile limit, or breaks in a loop',
+            '`TORCH_LOGS="recompiles,graph_breaks"`. Usually a frame hit the recompile limit, or breaks in a loop',
             {"calls": calls},
             severity="critical",
             by=by,
@@ -358,7 +362,7 @@ class FrameGivenUp(PricedCause):
 
 
 class EagerRemainder(PricedCause):
-    """Operators that run eager next to compiled code: launched one by one, elementwise ones unfused."""
+    """Operators run eagerly next to compiled code: launched one by one, elementwise operators not fused."""
 
     id = "eager_remainder"
     kind = "eager"
@@ -367,8 +371,8 @@ class EagerRemainder(PricedCause):
     varies = True
     words = Words(
         "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
-        "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
-        "compiled,",
+        "Compile the function that calls them, or use torch._foreach_*, which processes many tensors at once",
+        "If compiled",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -380,17 +384,18 @@ class EagerRemainder(PricedCause):
 
 
 class GraphBreaks(PricedCause):
-    """Graph breaks cut what would be one graph; several at one line count once.
+    """Graph breaks split what would be one graph; several at one line count once.
 
-    Where no model tells, they cost a share of the profiled time (host time from graph to graph, without what was
-    compiled meanwhile).
+    Without a prediction, the cost is the host time between graphs (without compilation), as a share of the profiled
+    time.
     """
 
     id = "graph_breaks"
     panel = "graph_breaks"
     words = Words(
-        "Frames are broken {often} {each}",
-        "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
+        "{times} graph break{s} {each}",
+        "Move what breaks the graph out of the compiled function. Graph breaks shows the line and the reason",
+        "Without graph breaks",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -406,21 +411,23 @@ class GraphBreaks(PricedCause):
             return
         worst, own = sites[0], None
         caller = called_at(worst.breaks[0].stack) if worst.breaks else ""
-        if worst.file and not is_user_file(worst.file):  # the worst one in the user's own files, too
+        if worst.file and not is_user_file(worst.file):  # add the worst one in the user's own files
             own = next((site for site in sites if site.file and is_user_file(site.file)), None)
         where, also = _line_of(worst), _line_of(own) if own else caller
-        advice, fixed = _hint(worst), "without it"
+        advice, fixed = _hint(worst), "Without it"
         title = f"{plural(len(sites), 'graph break')} at {where}"
         if len(sites) > 1:
             title = f"{plural(len(sites), 'graph break')}, the most expensive at {where}"
-            advice, fixed = f"Start with the most expensive, {where}. {advice}", "without them"
+            advice, fixed = f"Start with the most expensive, {where}. {advice}", "Without them"
             if own:
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
         price = f". {break_costs.direct_sentence(profile)}"
         if by:
-            price = f": {step_after(by.predicted, fixed, context.time_unit)}"
+            cost_text = about(*3 * (by.predicted.gain_us,))
+            price = f"{' costs' if len(sites) == 1 else ', cost'} {cost_text} {context.where}. "
+            price += step_after(by.predicted, fixed, context.time_unit)
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count
         yield self.finding(
@@ -438,12 +445,12 @@ class GraphBreaks(PricedCause):
             row=f"graph_breaks:{worst.key}" if worst.breaks else None,
             by=by,
             where=[where, also],
-            code=None,  # torch's hints have backquotes of their own
+            code=None,  # torch's hints contain backquotes
         )
 
 
 class EagerCause(NamedTuple):
-    """Why nothing compiled runs."""
+    """Why no compiled code runs."""
 
     reason: str  # a key of EAGER_REASONS
     why: str
@@ -452,7 +459,7 @@ class EagerCause(NamedTuple):
 
 
 def eager_cause(context: SpanContext) -> EagerCause:
-    """Return why nothing compiled runs: the first reason that is recorded."""
+    """Return why no compiled code runs: the first recorded reason."""
     rows = context.rows(compilations)
     frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
     at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
@@ -492,7 +499,7 @@ def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
 
 
 def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]]:
-    """Yield the reasons that the handler has noted, with the call or the setting; the first one counts."""
+    """Yield the reasons that the handler recorded, with the call or the setting; the first one counts."""
     variables = context.summary.environment.variables if context.summary else {}
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
     calls, in_force = context.compiler_calls, _stances_in_force(context)
@@ -501,24 +508,24 @@ def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]
     switches = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
     yield from (("variable", CompilerCall(subject=name)) for name in switches if variables.get(name) == "1")
     yield from (("stance", row) for row in in_force if row.subject in ("force_eager", "eager_on_recompile"))
-    # Where something was compiled, a skipped function is one among others.
+    # If something was compiled, a skipped function is not the only reason.
     for kind in ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip"):
         yield from ((kind, row) for row in calls if row.kind == kind)
-    for row in calls:  # of "Model.forward" the class, too
+    for row in calls:  # "Model.forward" also matches the class
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
             yield "disable", row
     for row in () if is_compiled else calls:
         start_ns = row.start_ns - base_ns
         if row.kind == "method" and start_ns < ends[-1] and start_ns + row.duration_ns >= starts[0]:
             yield "method", row
-    # In a second step what was called before is compiled.
+    # From the second step on, functions that were called before are compiled.
     is_late = is_compiled or context.steps > 1
     possible = ("fail_on_recompile",) if is_late else ("fail_on_recompile", "eager_then_compile")
     yield from ((row.subject, row) for row in in_force if row.subject in possible)
 
 
 def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
-    """Return the changes of the stance that hold in the profiled time, in order of time."""
+    """Return the changes of the stance that are active in the profiled time, in order of time."""
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
     stances = [
         row for row in context.compiler_calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]
@@ -535,9 +542,9 @@ def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
 
 
 def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:
-    """Return the user's lines that led to the break for which a frame was given up, and to the frame; "" for others.
+    """Return the user's lines that led to the break at which torch gave up a frame, and to the frame; "" for others.
 
-    The frame's is that of another compilation of it: one that torch gave up has no stack.
+    The frame's line is from another of its compilations: the one that torch gave up has no stack.
     """
     key, frame = (row.epoch, row.compile_id), (row.epoch, frame_of(row.compile_id))
     summary = context.summary or CompileSummary()
@@ -551,19 +558,19 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
     if row.kind == "failed":
         lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-        # Without what only introduces it: "backend='inductor' raised:".
+        # Skip the introduction: "backend='inductor' raised:".
         error = next((line for line in lines if not line.endswith("raised:")), row.type)
-        advice = "Fix that error, which torch._dynamo.config.suppress_errors hid, or choose another backend"
+        advice = "Fix this error, which torch._dynamo.config.suppress_errors hid, or use another backend"
         return error, advice
     if row.kind != "limit":
-        advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
+        advice = "Move what breaks the graph out of the loop or function, so that torch can continue after it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
     # The guard that failed when the frame was compiled for the last time.
     failures = context.rows(recompiles)
     frame = row.epoch, frame_of(row.compile_id)
     same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
     guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
-    advice = "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
+    advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"
     return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
@@ -583,10 +590,10 @@ def _line_of(site: GraphBreakSite) -> str:
 
 
 def _hint(site: GraphBreakSite) -> str:
-    """Return torch's hint, if it has one that is about this break."""
+    """Return torch's hint if it is specific to this break, otherwise our advice."""
     if not site.breaks:
         return _BREAK_ADVICE["other"]
     graph_break = site.breaks[0]
     hints = (hint for hint in graph_break.hints if not is_generic_hint(hint))
     kind = break_kind(graph_break.reason, graph_break.explanation)
-    return next(hints, _BREAK_ADVICE.get(kind, "Move what breaks it out of the compiled function"))
+    return next(hints, _BREAK_ADVICE.get(kind, "Move what breaks the graph out of the compiled function"))

@@ -23,18 +23,18 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_on_device, is_optimizer_step
 
-# Chosen by eye on the external programs of docs/what_if.md.
+# Chosen on the external programs of docs/what_if.md.
 _FEW_MOVES = 4  # copies and fills between two kernels
-_UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
+_UNFUSED = 0.4  # of the kernels of a run, at most, in addition to the longest; see docs/what_if.md
 
 
 def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]:
-    """Yield the launches at these points compiled: a graph for each run.
+    """Yield the fix that compiles the launches at these points, one graph for each run.
 
-    Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
-    host as long as before: of ten programs that were measured both ways none took less than 0.8 times as long for a
-    launch once it was compiled, in the median 1.1. At best they take a call each. At worst the host gains nothing:
-    calling graphs and checking guards takes as long as the launches that are fused away; see docs/what_if.md.
+    Kernels that only pass over data are fused. The remaining launches (matrix products, convolutions) take as much host
+    time as before: in ten programs that were measured both ways, a compiled launch took 1.1 times as long (median), and
+    never less than 0.8 times. At best each takes one call. At worst the host gains nothing: calling graphs and checking
+    guards takes as long as the launches that were fused; see docs/what_if.md.
     """
     if not points.any():
         return
@@ -49,7 +49,7 @@ def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]
 
 
 def _only_on_gpu(change: fix.Change) -> fix.Change:
-    """Return the change without what it takes off the host."""
+    """Return the change without its effect on the host."""
 
     def only_on_gpu(model: Model) -> Model:
         changed = change(model)
@@ -59,7 +59,7 @@ def _only_on_gpu(change: fix.Change) -> fix.Change:
 
 
 def captured_only(profile: Profile) -> list[str]:
-    """Return the compilations that ran operations, where there is no sign of inductor in any."""
+    """Return the compilations that ran operations if inductor was used in none of them."""
     rows = profile.data.of(compilations) if profile.data else []
     by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
     if by_inductor or regions.marks_graphs(profile.trace):
@@ -70,9 +70,9 @@ def captured_only(profile: Profile) -> list[str]:
 
 
 def calls_in_given_up(profile: Profile) -> list[regions.RegionCall]:
-    """Return each call of a frame that torch cannot resume, made of the regions that it calls.
+    """Return each call of a frame that torch cannot resume, as the regions that it calls.
 
-    Those are the regions that were compiled below it, in a row, until a backward, a step or another region.
+    These are consecutive regions that were compiled below it, until a backward, a step or another region.
     """
     caller, calls = _callers_given_up(profile), profile.of(regions.region_calls)
     backward_rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
@@ -88,9 +88,9 @@ def calls_in_given_up(profile: Profile) -> list[regions.RegionCall]:
 
 
 def _callers_given_up(profile: Profile) -> dict[str, str]:
-    """Return by compile id the frame that torch cannot resume and that called it.
+    """Return by compile id the calling frame that torch cannot resume.
 
-    The stack of the compilation begins with all that led to that frame; the frame itself is not in all stacks.
+    The stack of the compilation starts with the stack of that frame; the frame itself is not in every stack.
     """
     data = profile.data
     skipped = {row.compile_id for row in data.of(problems) if row.kind == "skipped"} if data else set()
@@ -105,16 +105,16 @@ def _callers_given_up(profile: Profile) -> dict[str, str]:
 
 
 def given_up(profile: Profile) -> bool:
-    """Whether torch runs frames eager, by the compile data or by calls that find no code in its cache."""
+    """Whether torch runs frames eagerly, according to the compile data or to cache lookups without a result."""
     rows = profile.data.of(problems) if profile.data else []
     steps = max(len(profile.of(StepWindows)), 1)
     return any(row.given_up for row in rows) or profile.of(lookups_in_vain) >= steps
 
 
 def eager_points(profile: Profile) -> fix.Bools:
-    """Return the launches of kernels outside of compiled code, what graph breaks leave, and optimizers.
+    """Return the launches of kernels outside compiled code and optimizers.
 
-    With the copies and fills between two of them where they are few: many are a copy that the program wants.
+    Includes the copies and fills between two of them if they are few: many are a copy that the program needs.
     """
     lane = profile.of(launch_sequence)
     eager = lane.launches & profile.of(fix.launches_kernels) & profile.of(outside)
@@ -127,21 +127,21 @@ def eager_points(profile: Profile) -> fix.Bools:
 
 
 def outside(profile: Profile) -> fix.Bools:
-    """Return the points outside of compiled code and of optimizers."""
+    """Return the points outside compiled code and optimizers."""
     compiled, _ = fix.points_inside(profile, profile.of(fix.compiled_times))
     optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
     return np.asarray(~(compiled | optimizing))
 
 
 def optimizer_steps(trace: Trace) -> Int64s:
-    """Return the rows of the optimizers' steps."""
+    """Return the rows of optimizer steps."""
     return host_slices(trace, is_optimizer_step, (LABEL,))
 
 
 def optimizer_times(profile: Profile) -> fix.Times:
-    """Return when optimizers worked: their steps, from the end of the closure that they call, by samples too.
+    """Return when optimizers worked: their steps, from the end of the closure that they call (also by samples).
 
-    While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
+    While the host waits for the GPU before the kernels of a fused optimizer, its work has not started.
     """
     trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     rows = optimizer_steps(trace)
@@ -161,9 +161,9 @@ def optimizer_times(profile: Profile) -> fix.Times:
 
 
 def main_operator(profile: Profile, points: fix.Bools) -> fix.Subject:
-    """Return the operator that made most of these launches, with the user's function that made most of them.
+    """Return the operator with most of these launches, and the line of the user's with most of them.
 
-    Where no operator made any it is the call that launched.
+    Without any operator, it is the call that launched.
     """
     trace, rows = profile.trace, profile.of(launch_sequence).row[points]
     operators = fix.outermost_operator(trace, rows)

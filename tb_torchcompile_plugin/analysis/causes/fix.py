@@ -1,6 +1,6 @@
-"""What is one possible fix of the step, what does it change, and which points, host time and GPU work are concerned?
+"""Possible fixes: what they change in the model of the step, and how to select the affected points, time and GPU work.
 
-A change takes a model of the step and returns the changed one.
+A change takes a model of the step and returns the changed model.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ Column = npt.NDArray[Any]
 
 CALL_OF_GRAPH_NS = 20_000  # host time to call the graph that replaces eager operators; see docs/what_if.md
 
-Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, line
+Subject: TypeAlias = tuple[str, str, int]  # name, file, line
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +43,12 @@ class Fix:
 
     times: float  # per step
     change: Change
-    conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
-    optimistic: Change | None = None  # takes out more
+    conservative: Change | None = None  # removes less; None if the change is as certain as the recording
+    optimistic: Change | None = None  # removes more
     _: KW_ONLY
     subject: Subject = ("", "", 0)
-    kind: str = ""  # of its cause: the registry sets it
-    id: str = ""  # its kind where it has none of its own
+    kind: str = ""  # of its cause; set by the registry
+    id: str = ""  # its kind by default
 
 
 Times = dict[int, Intervals]  # by track
@@ -56,7 +56,7 @@ Times = dict[int, Intervals]  # by track
 
 def without_host_time(ns: Int64s) -> Change:
     """Take this much off each host segment."""
-    # Most segments lose nothing: keep only the others, as there are many changes.
+    # Keep only the affected segments, because there are many changes.
     indices = np.flatnonzero(ns)
     lost = ns[indices]
     return lambda model: model._replace(
@@ -89,7 +89,7 @@ def with_durations(work: Int64s, dur: Int64s | int) -> Change:
 
 
 def fused(work: Int64s, dur: Int64s | int) -> Change:
-    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
+    """Let this work take this long; if that is shorter, merge it into the work before it."""
 
     def change(model: Model) -> Model:
         merged = work[dur < model.dur[work]]
@@ -110,21 +110,21 @@ def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
 
 
 def in_sequence(*changes: Change) -> Change:
-    """Make one change after the other."""
+    """Apply changes one after the other."""
     return lambda model: reduce(lambda changed, change: change(changed), changes, model)
 
 
 def apply_all(model: Model, changes: Sequence[Change]) -> Model:
-    """Return the model with all of these changes; time that two of them take out is taken out once.
+    """Return the model with all of these changes; time that two of them remove is removed once.
 
-    Each is made by itself and compared with the model as recorded. So their order does not matter, and a change that is
-    picked twice, or is inside another one, adds nothing.
+    Each change is applied to the recorded model. So their order does not matter, and duplicate or nested changes add
+    nothing.
     """
     columns: dict[str, Any] = model._asdict()
     for other in [change(model) for change in changes]:
         for name, column in other._asdict().items():
             recorded, least = getattr(model, name), columns[name]
-            if column is recorded:  # as most columns are of most changes
+            if column is recorded:  # most changes leave most columns
                 continue
             # The smallest changed value where any change touches it, though that may exceed the recorded one.
             differs = column != recorded
@@ -134,7 +134,7 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
 
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
-    """Return when each thread ran compiled graphs: all, those whose sizes change, or those whose sizes are fixed."""
+    """Return when each thread ran compiled graphs: all, those with changing sizes, or those with fixed sizes."""
     dynamic, runs = profile.of(changing_graphs), profile.of(_graph_runs)
     if changing is not None:
         runs = [run for run in runs if (run[0] in dynamic) == changing]
@@ -142,7 +142,7 @@ def graph_times(profile: Profile, changing: bool | None = None) -> Times:
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:
-    """Return the compiled graphs that ran and whose sizes are not fixed, with the symbols: {"0/0": ["s77"]}."""
+    """Return the compiled graphs that ran with changing sizes, and their symbols: {"0/0": ["s77"]}."""
     symbols_by_graph = profile.data.of(changing_sizes) if profile.data else {}
     ran = {compile_id for compile_id, *_ in profile.of(_graph_runs)}
     return {compile_id: symbols for compile_id, symbols in symbols_by_graph.items() if compile_id in ran}
@@ -162,7 +162,7 @@ def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
 
 
 def compiled_times(profile: Profile) -> Times:
-    """Return when each thread ran compiled code: regions that hold operations, and graphs of backwards."""
+    """Return when each thread ran compiled code: regions with operations, and graphs of backwards."""
     rows = [call.index for call in profile.of(compiled_calls)]
     rows += [row for row, _ in profile.of(Ownership).backwards]
     return slice_times(profile, np.array(rows, np.int64))
@@ -208,7 +208,7 @@ def time_inside(profile: Profile, times: Times) -> Int64s:
 
 
 def without_host_work(profile: Profile, times: Times, kept: Bools | None = None) -> Change:
-    """Take out what the host does in these times, except the calls that are kept."""
+    """Remove host work in these times, except the calls that are kept."""
     inside, _ = points_inside(profile, times)
     return in_sequence(
         without_host_time(time_inside(profile, times)),
@@ -218,7 +218,7 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
 
 
 def as_one_call(profile: Profile, times: Times, ns: int) -> Change:
-    """Let the host do nothing in each of these times but one call, which takes this long and launches all work."""
+    """Replace host work in each of these times with one call, which takes this long and launches all GPU work."""
     inside, first = points_inside(profile, times)
     launches = inside & profile.of(launch_sequence).launches
     gone = without_host_time(time_inside(profile, times))
@@ -226,7 +226,7 @@ def as_one_call(profile: Profile, times: Times, ns: int) -> Change:
 
 
 def without_work(profile: Profile, times: Times, needed: Bools | None = None) -> Change:
-    """Take out what the host does in these times, and what it launches, except for the work that is needed."""
+    """Remove host work in these times, and the GPU work that it launches, except for needed work."""
     inside, _ = points_inside(profile, times)
     queue = profile.of(gpu_queue)
     work = inside[queue.point] if needed is None else inside[queue.point] & ~needed
@@ -235,7 +235,7 @@ def without_work(profile: Profile, times: Times, needed: Bools | None = None) ->
 
 
 def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int64s:
-    """Return the innermost slice around each of these, or itself, whose name matches; -1 for none."""
+    """Return the innermost slice at or around each of these whose name matches; -1 for none."""
     return first_ancestor(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
@@ -265,7 +265,7 @@ def communicating(profile: Profile) -> Bools:
 
 
 def launches_kernels(profile: Profile) -> Bools:
-    """Return which points launch kernels: they stay where only the waiting is taken out."""
+    """Return which points launch kernels: these stay if only waiting is removed."""
     return mask_at(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(launch_sequence)))
 
 
@@ -277,7 +277,7 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
 
 
 def compiled_whole(profile: Profile, points: Bools) -> Change:
-    """Make each run of these points one graph, including its copies and fills."""
+    """Turn each run of these points into one graph, including its copies and fills."""
     fusible = profile.of(work_named, is_fusible) | ~profile.of(are_kernels)
     return as_one_graph(profile, points, fusible)
 
@@ -290,11 +290,11 @@ def as_one_graph(
     is_called: bool = True,
     as_before: bool = False,
 ) -> Change:
-    """Make each run of these points one graph, as inductor would: kernels are fused, launches follow each other.
+    """Turn each run of these points into one graph, as inductor would: fuse kernels, launch the rest back to back.
 
-    `fusible`: which work of the queue can be fused with its neighbours. `unfused`: the share of the kernels of a run
-    that is left in addition to the longest. `is_called`: False where it is part of a graph that runs anyway.
-    `as_before`: launches that are left take the host as long as now, not only a call.
+    `fusible`: which work of the queue can be fused with its neighbors. `unfused`: the share of the kernels of a run
+    that remains in addition to the longest. `is_called`: False if it is part of a graph that runs anyway. `as_before`:
+    remaining launches take as much host time as now, not only one call.
     """
     queue, pieces = profile.of(gpu_queue), profile.of(host_segments)
     if is_called:
@@ -315,7 +315,7 @@ def as_one_graph(
 
 
 def _worth_a_call(profile: Profile, points: Bools) -> Bools:
-    """Leave out the runs that take the host no longer than a call of their graph would."""
+    """Exclude runs that take no more host time than a call of their graph."""
     pieces = profile.of(host_segments)
     begins = points & ~np.concatenate(([False], points[:-1]))
     leading = np.where(begins, 0, sums(pieces.point, pieces.ns, len(points)))

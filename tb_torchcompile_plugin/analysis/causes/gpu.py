@@ -1,4 +1,4 @@
-"""What could the GPU do faster, or without?"""
+"""What could the GPU do faster, or avoid?"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,28 +34,28 @@ from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
 
 
 class Speed(NamedTuple):
-    """The share that is left of the time of kernels, of all or by kernel."""
+    """The remaining share of kernel time, for all kernels or for each."""
 
     likely: columns.Floats | float
     most: columns.Floats | float
     least: columns.Floats | float
 
 
-# Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
+# Matrix products with tensor cores compared with none: on H100 and H200, large ones were measured 5 times as fast.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
-_GONE = Speed(0.0, 0.1, 0.0)  # chosen by eye: a change of layout that is not needed is gone, or nearly
-# Not all layers that normalize volumes keep their layout (nn.InstanceNorm3d does not): in a U-Net nearly all was left.
+_GONE = Speed(0.0, 0.1, 0.0)  # an unneeded change of layout disappears, or nearly; chosen on the recordings
+# Some layers that normalize volumes change the layout (nn.InstanceNorm3d): in a U-Net nearly all copies remained.
 _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
-# Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
-# bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which are
-# between the others; in float32, outside of tensor cores, of four.
+# Shares of the device's peak that fused attention reaches, forward and backward: likely, least, most. bfloat16: median
+# of 22 kernels of at least 500 positions on H100 and H200, four fifths of which are within the bounds. float32, without
+# tensor cores: four kernels.
 _FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
-_FUSED_ATTENTION_NS = 8_000  # of the shortest ones in these recordings
-_DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one; by eye
+_FUSED_ATTENTION_NS = 8_000  # the shortest kernel in these recordings
+_DOMINANT_PERCENT = 10.0  # of GPU time: smaller kernels are not examined; chosen on the recordings
 
 
 class KernelsOfOperator(PricedCause):
-    """Kernels that an operator launches, and that a step could do without."""
+    """Kernels of an operator that a step could avoid."""
 
     panel = "kernels"
     is_named_by_kernel = True
@@ -69,15 +69,15 @@ class KernelsOfOperator(PricedCause):
 
 
 class TensorCores(PricedCause):
-    """Matrix products in float32 off the tensor cores, on an NVIDIA card that has TF32."""
+    """Float32 matrix products run without tensor cores, on an NVIDIA GPU that supports TF32."""
 
     id = "fp32_matmul"
     kind = "tensor_cores"
     panel = "kernels"
     words = Words(
-        "Matrices are multiplied in float32 without tensor cores{place}",
-        '`torch.set_float32_matmul_precision("high")`, or autocast to bfloat16',
-        "with them",
+        "Float32 matrix products run without tensor cores{place}",
+        'Set `torch.set_float32_matmul_precision("high")`, or use autocast with bfloat16',
+        "With tensor cores",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -89,14 +89,14 @@ class TensorCores(PricedCause):
 
 
 class DoublePrecision(PricedCause):
-    """Matrix products in float64."""
+    """Matrix products run in float64."""
 
     id = "double_precision"
     panel = "kernels"
     words = Words(
-        "Matrices are multiplied in float64{place}",
-        "Make the tensors float32: NumPy's are float64 unless told otherwise",
-        "in float32",
+        "Matrix products run in float64{place}",
+        "Convert the tensors to float32: NumPy arrays are float64 by default",
+        "In float32",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -110,9 +110,10 @@ class LayoutChanges(KernelsOfOperator):
     id = "layout"
     operator = operators.CONTIGUOUS
     words = Words(
-        "Tensors are copied into another layout {often} {each} ({name}){place}",
-        "Keep one layout: model and images `.to(memory_format=torch.channels_last)`, volumes (5 dimensions) "
-        "torch.channels_last_3d; no .contiguous() of a view, and no layer that gives the other one back",
+        "Tensors are copied into another memory layout {often} {each} ({name}){place}",
+        "Keep one layout: `.to(memory_format=torch.channels_last)` for model and images, torch.channels_last_3d for "
+        "volumes (5 dimensions). Avoid .contiguous() on views, and layers that return another layout",
+        "Without these copies",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -132,24 +133,26 @@ class Casts(KernelsOfOperator):
     id = "casts"
     operator = operators.CAST
     words = Words(
-        "Tensors change their type {often} {each} ({name}){place}",
-        "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
+        "Tensors are cast to another type {often} {each} ({name}){place}",
+        "Keep one type: cast once, or use autocast inside compiled code",
+        "Without these casts",
     )
 
 
 class WeightCasts(PricedCause):
-    """Kernels that inductor made to change a type and nothing else: autocast casts weights in each call.
+    """Kernels that inductor generated only cast tensors: autocast casts weights in each call.
 
-    Only in a program that neither goes backward nor steps an optimizer.
+    Only reported for programs without a backward pass and an optimizer.
     """
 
     id = "weight_casts"
     panel = "kernels"
     is_named_by_kernel = True
     words = Words(
-        "Compiled code changes the type of tensors and does nothing else, {often} {each} ({name})",
-        "Where these are weights, which autocast casts in each call, keep them in the type that is computed with: "
+        "Compiled kernels only cast tensors to another type, {often} {each} ({name})",
+        "If these are weights, which autocast casts in each call, store them in the type of the computation: "
         "`model.to(torch.bfloat16)` before torch.compile",
+        "Without these casts",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -160,62 +163,63 @@ class WeightCasts(PricedCause):
 
 
 class Joined(KernelsOfOperator):
-    """Tensors are joined by copying them (`torch.cat`), as a cache is that grows."""
+    """Tensors are concatenated by copying (`torch.cat`), for example a growing cache."""
 
     id = "joined"
     operator = operators.JOIN
     words = Words(
-        "Tensors are joined by copying them {often} {each} ({name}){place}",
-        "Make one tensor that is large enough and write into it: `buffer[:, :, n] = x` "
-        "in place of torch.cat((buffer, x), 2)",
+        "Tensors are concatenated by copying {often} {each} ({name}){place}",
+        "Allocate one tensor that is large enough and write into it: `buffer[:, :, n] = x` "
+        "instead of torch.cat((buffer, x), 2)",
+        "Without these copies",
     )
 
 
 class WrittenOutAttention(PricedCause):
-    """Attention is written out: a product of batches, a softmax over its rows, a product with that.
+    """Attention runs as separate operators: a batched product, a softmax over its rows, and another product.
 
-    As `attn_implementation="eager"` does; needs [recorded shapes](#attention).
+    For example with `attn_implementation="eager"`; needs [recorded shapes](#attention).
     """
 
     id = "attention"
     panel = "kernels"
     words = Words(
-        "Attention is written out {often} {each}, as a product, a softmax and a product{place}",
-        "Make it one operator, which keeps the matrix of weights out of memory: "
+        "Attention runs as separate operators (product, softmax, product) {often} {each}{place}",
+        "Use the fused operator, which does not store the attention weights: "
         "`torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)`; in transformers "
-        'attn_implementation="sdpa", of nn.MultiheadAttention need_weights=False. It does not return the weights',
-        "with scaled_dot_product_attention",
+        'attn_implementation="sdpa", in nn.MultiheadAttention need_weights=False. It does not return the weights',
+        "With scaled_dot_product_attention",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         parts = profile.of(unfused_attention)
         peaks = {row.device: row for row in profile.of(device_peaks)[0]}
-        known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
-        forward = [part for part, _ in known if part.way == "forward"]
+        priced = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
+        forward = [part for part, _ in priced if part.way == "forward"]
         if not forward:
             return
-        work = np.concatenate([part.work for part, _ in known])
-        lengths = [len(part.work) for part, _ in known]
-        speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
-        for made in faster(profile, self.kind, work, speed):
-            name, *line = made.subject
+        work = np.concatenate([part.work for part, _ in priced])
+        lengths = [len(part.work) for part, _ in priced]
+        speed = Speed(*np.repeat(np.array([speed for _, speed in priced]), lengths, axis=0).T)
+        for fused in faster(profile, self.kind, work, speed):
+            name, *line = fused.subject
             subject = name, *(_line(profile, forward[0]) or line)
-            yield replace(made, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
+            yield replace(fused, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
 
 
 class Deterministic(PricedCause):
-    """`torch.use_deterministic_algorithms`: operators that add at indices sort them first, and new memory is filled.
+    """`torch.use_deterministic_algorithms` is on: operators that add at indices sort them first; new memory is filled.
 
-    Seen by `aten::index_put_` inside of `aten::scatter_add_`, `aten::index_add_` and others; where the handler noted
-    that they are on, by any that sorts. None where it noted that they are off.
+    Detected by `aten::index_put_` inside `aten::scatter_add_`, `aten::index_add_` and others, or by any sort if the
+    handler recorded that they are on. Not reported if it recorded that they are off.
     """
 
     id = "deterministic"
     panel = "operators"
     words = Words(
         "Deterministic algorithms are on: {name} sorts its indices first, {often} {each}{place}",
-        "Switch them off where results need not be the same to the last bit: "
-        "`torch.use_deterministic_algorithms(False)`",
+        "Turn them off if results need not be bitwise reproducible: `torch.use_deterministic_algorithms(False)`",
+        "Without them",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -228,14 +232,14 @@ class Deterministic(PricedCause):
         filling = columns.host_slices(trace, operators.FILLED.__eq__)
         filling = filling[columns.called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
         is_instead = columns.called_by(trace, sorting, operators.SCATTERS.__contains__)
-        if len(filling):  # inductor calls it only in this mode, which fills what was allocated
+        if len(filling):  # inductor calls it only in this mode, which fills new memory
             is_instead |= fix.enclosing(trace, sorting, is_graph) >= 0
-        if is_on:  # as the backward of an interpolation, which is another one in this mode
+        if is_on:  # for example the backward of an interpolation, which differs in this mode
             calls = lane.row[queue.point[profile.of(fix.work_named, operators.is_sort)]].astype(np.int64)
             is_instead |= np.isin(sorting, fix.enclosing(trace, calls, operators.SORTED_INSTEAD.__eq__))
         sorting = sorting[is_instead]
         if not len(sorting):
-            return  # a program may add at indices, or fill memory, on purpose
+            return  # a program may add at indices, or fill memory, itself
         times = fix.slice_times(profile, np.union1d(sorting, filling))
         around = fix.enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
         scattering = around if around >= 0 else sorting[0]
@@ -247,9 +251,9 @@ class Deterministic(PricedCause):
 
 
 class LowBandwidthKernel(PricedCause):
-    """One Triton kernel takes a share of the GPU time below a share of the card's peak bandwidth.
+    """One Triton kernel takes a share of GPU time and reaches less than a share of the peak bandwidth.
 
-    Generated or the user's own but no template, where both are known.
+    Generated kernels and your own, not templates.
     """
 
     id = "kernel_low_bandwidth"
@@ -258,10 +262,10 @@ class LowBandwidthKernel(PricedCause):
     is_named_by_kernel = True
     limits = ("kernel_percent", "kernel_bandwidth_percent")
     words = Words(
-        "{name} moves its data far slower than the GPU could{place}",
-        'Tune it: `torch.compile(model, mode="max-autotune")`, larger tensors, or neighbouring threads that touch '
-        "neighbouring numbers",
-        "at that pace",
+        "{name} uses only part of the memory bandwidth{place}",
+        'Tune it: `torch.compile(model, mode="max-autotune")`, larger tensors, or neighboring threads that access '
+        "neighboring elements",
+        "At peak bandwidth",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -286,9 +290,9 @@ class LowBandwidthKernel(PricedCause):
                 continue
             saves_us = (row.alone_us or row.time_us) * (1 - bandwidth / 100)
             yield self.finding(
-                f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of "
-                "the memory bandwidth",
-                'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors; '
+                f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time at {percent(bandwidth)} of "
+                "the peak memory bandwidth",
+                'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors. '
                 f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
@@ -299,10 +303,10 @@ class LowBandwidthKernel(PricedCause):
 
 
 class DominantKernel(Cause):
-    """One kernel that neither torch nor a library brought takes a share of the GPU time (warning).
+    """One kernel that belongs neither to torch nor to a library takes a share of GPU time (warning).
 
-    By its name, and by the operator that launches it; its bandwidth is not known, and the GPU is busy for a share of a
-    step.
+    Determined by its name and by the operator that launches it. Its bandwidth is unknown, and the GPU is busy for a
+    share of the step.
     """
 
     id = "dominant_kernel"
@@ -326,9 +330,9 @@ class DominantKernel(Cause):
         if row.bandwidth_percent is not None or not is_written or _is_torchs(profile, row.name):
             return
         yield self.finding(
-            f"{kernels.short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
-            "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
-            f"GPU. {_where_shown(row.name)} shows its launches",
+            f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time, and the GPU is the bottleneck",
+            "Check its memory accesses: neighboring threads should access neighboring elements, with enough blocks for "
+            f"the whole GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             severity="warning",
             row=f"kernels:{row.key}",
@@ -337,7 +341,7 @@ class DominantKernel(Cause):
 
 
 class MemoryLimit(Cause):
-    """Torch holds this share of a device's memory (warning; needs `profile_memory=True`)."""
+    """Torch uses this share of a device's memory (warning; needs `profile_memory=True`)."""
 
     id = "memory_limit"
     panel = "memory"
@@ -351,7 +355,7 @@ class MemoryLimit(Cause):
                 continue
             yield self.finding(
                 device.sentence(),
-                "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
+                "Use less memory: activation checkpointing (torch.utils.checkpoint), torch.autocast or smaller batches",
                 {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},
                 severity="warning",
             )
@@ -360,7 +364,7 @@ class MemoryLimit(Cause):
 def faster(
     profile: Profile, kind: str, work: Int64s, speed: Speed, name: str = "", part: Int64s | None = None
 ) -> Iterator[fix.Fix]:
-    """Yield this work of the queue made faster; `part`: ns of each kernel that change, None for all."""
+    """Yield the fix that makes this work of the queue faster; `part`: affected ns of each kernel, None for all."""
     if not len(work):
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
@@ -379,7 +383,7 @@ def faster(
 
 
 def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
-    """Return what would be left of its time, more than 1 where fusing is slower; None without the device's peaks."""
+    """Return the remaining share of its time, above 1 if fusing is slower; None without the device's peaks."""
     queue = profile.of(gpu_queue)
     peak = peaks.get(int(queue.device[part.work[0]]))
     kind = "bf16" if part.kind in operators.HALF_TYPES else "fp32" if part.kind == "float" else ""
@@ -392,17 +396,17 @@ def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, 
 
 
 def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
-    """Return the user's line of the product after the softmax, where compiled code shows it."""
+    """Return the user's line of the product after the softmax, if compiled code shows it."""
     row = profile.of(gpu_queue).row[[part.product]]
     for launched in profile.of(kernel_launches):
         indices = columns.indices_in(launched.index, row)
         if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
-            return frames[-1].file, frames[-1].line  # those of its argument come first
+            return frames[-1].file, frames[-1].line  # after those of its arguments
     return None
 
 
 def _is_torchs(profile: Profile, kernel: str) -> bool:
-    """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
+    """Whether only torch operators launch it, so that the user cannot change its memory accesses."""
     trace = profile.trace
     rows = profile.of(launching_operators)[fix.work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
@@ -411,5 +415,5 @@ def _is_torchs(profile: Profile, kernel: str) -> bool:
 
 
 def _where_shown(kernel: str) -> str:
-    """Return where more about it is shown: names of C++ kernels cannot be typed."""
+    """Return where to find details: names of C++ kernels cannot be typed."""
     return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"

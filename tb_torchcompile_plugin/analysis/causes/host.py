@@ -1,4 +1,4 @@
-"""What takes the host's time besides launching: Python, libraries, checks, allocations, waits and blocking copies?"""
+"""What takes host time besides launching: Python, libraries, guards, allocations, waits and blocking copies?"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,56 +36,56 @@ from tb_torchcompile_plugin.torch_names import operators, python_frames
 from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
 
-# Chosen by eye on the external programs of docs/what_if.md.
-_LOOP = 4  # values per step, each read after the last
-_FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
-_FREED_OFTEN = 2  # calls that allocate for each that frees: with more of them freeing is not the reason
-_PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
-_SMALL_BYTES = 1 << 16  # a smaller copy is a value that the host waits for
-# Guards of one container's elements, share of all guards; by eye.
+# Chosen on the external programs of docs/what_if.md.
+_LOOP = 4  # values per step, read one after the other
+_FEW_LAUNCHES = 8  # between two of them: a loop with more is a program of its own
+_FREED_OFTEN = 2  # calls that allocate for each that frees: with more, freeing is not the reason
+_PINNED_BYTES_NS = 40  # bytes per ns that a copy from pinned memory moves, at least
+_SMALL_BYTES = 1 << 16  # smaller copies are values that the host waits for
+# Guards of one container's elements, and their share of all guards; chosen on the recordings.
 _MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
-    "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
-    "a tensor once, as register_buffer does, or read it outside of the compiled function"
+    "Guards check Python lists and dicts element by element in each call: convert {source} to a tensor once, for "
+    "example with register_buffer, or read it outside the compiled function"
 )
-_ON_CPU = "It runs on the CPU: move its tensors to the GPU, create them there, or take it out of the step"
-_NEW_SHAPES = "Its shapes change, and libraries do more for new ones: keep them the same, pad or bucket them"
+_ON_CPU = "It runs on the CPU: move its tensors to the GPU, create them there, or move it out of the step"
+_NEW_SHAPES = "Its shapes change, and libraries do more work for new ones: keep, pad or bucket them"
 _SAME_SHAPES = (
     "Its shapes are the same in each step: call it less often, or once for many inputs. If only the first steps are "
-    "slow, the library chooses its algorithm there, as cuDNN does when it benchmarks: record later steps"
+    "slow, the library selects its algorithm there (cuDNN benchmarks): record later steps"
 )
-# What frees memory of the driver's: it is asked for again.
+# Calls that return memory to the driver, which is then requested again.
 _FREED = Words(
-    "Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
-    "Drop torch.cuda.empty_cache() if it is called{place}: what torch keeps is used again, and nobody has to "
-    "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
+    "Memory is returned to the driver or requested again {often} {each} ({name}){place}",
+    "Remove torch.cuda.empty_cache() if it is called{place}, so that torch reuses cached memory. Otherwise memory is "
+    "almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
+    "Without these calls",
 )
 _TO_HOST = Words(
-    "Copies from the GPU, to memory that is not pinned, block the host{place}",
-    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by `pinned.copy_(tensor, "
-    "non_blocking=True)`, and synchronise before it is read; or copy what is needed only",
-    "with pinned memory",
+    "Copies from the GPU to unpinned memory block the host{place}",
+    "Allocate pinned memory once, torch.empty(..., pin_memory=True), copy with `pinned.copy_(tensor, "
+    "non_blocking=True)`, and synchronize before you read it. Or copy only what you need",
+    "With pinned memory",
 )
 
 
 class HostTimeCause(PricedCause):
-    """Host time of one cause that can be taken out."""
+    """Host time of one cause that can be removed."""
 
-    usual_ns: ClassVar[int] = 0  # of a call, which stays
+    usual_ns: ClassVar[int] = 0  # of a call; only the excess can be removed
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return what a known library does, where it is its function that takes the time."""
+        """Name a known library if its function takes the time."""
         work = library_work(row.name)
         return Words(f"{work.library} {work.does}{{place}}", work.next_step) if work else self.words
 
     def fix_of(self, culprit: Attribution) -> str | None:
-        """Return the id of the fix that takes out what a culprit does; None where that is of another cause."""
+        """Return the id of the fix that removes this host time; None if it belongs to another cause."""
         return self.kind if culprit.cause == self.kind else None
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
         kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
-        # Calls that take long are points, too.
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
         groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
         for code, culprit in enumerate(blamed.culprits):
@@ -114,7 +114,7 @@ class HostTimeCause(PricedCause):
         )
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return what takes most of the time, at the first line of the user's that any of it has."""
+        """Return what takes most of the time, with the first user line of any part."""
         blamed = profile.of(culprits)
         if not ns.any():
             return fix.longest_call(profile, calls), "", 0
@@ -129,20 +129,21 @@ class HostTimeCause(PricedCause):
         return name, located.file, located.line
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
-        """Return what takes out all that happens in the calls of these segments, None where that stays."""
+        """Return the change that removes all work inside the calls of these segments, None if that work stays."""
         return None
 
 
 class Garbage(HostTimeCause):
-    """Python collects garbage, where that was [recorded](definitions.md#step-breakdown)."""
+    """Python collects garbage, if that was [recorded](definitions.md#step-breakdown)."""
 
     id = "garbage_collection"
     kind = "garbage"
     panel = "step"
     section = "ledger"
     words = Words(
-        "Garbage is collected{place}",
-        "Collect seldom: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
+        "Python collects garbage{place}",
+        "Collect less often: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
+        "Without garbage collection",
     )
 
 
@@ -155,28 +156,28 @@ class DataLoading(HostTimeCause):
     words = Words(
         "The loop waits for the next batch{place}",
         "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
+        "Without the wait",
     )
 
 
 class Python(HostTimeCause):
-    """A function of the user's, and what it calls outside of torch, takes the host's time.
+    """A user function, with its calls outside torch, takes host time.
 
-    Where that is a library that prepares data, computes metrics or writes logs, it is named, and the operators that it
-    runs count as its time, too.
+    A library that prepares data, computes metrics or writes logs is named, and its operators count as its time.
     """
 
     id = "python"
     panel = "step"
     words = Words(
-        "Python takes the host's time{place}",
-        "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
+        "Python code takes host time{place}",
+        "Move it out of the step: compute it once before the loop, in data loader workers, or with tensors",
     )
 
     def fix_of(self, culprit: Attribution) -> str | None:
         return f"python:{culprit.file}:{culprit.line}" if _is_of_line(culprit) else None
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
-        """Return what takes out all that libraries do there for the line: a step need not wait for that."""
+        """Return the change that removes the library work of the line, which a step need not wait for."""
         blamed = profile.of(culprits)
         times = fix.slice_times(profile, _library_calls(profile, np.unique(blamed.call[segments])))
         if times:
@@ -186,31 +187,31 @@ class Python(HostTimeCause):
 
 
 class HostTimeByNameCause(HostTimeCause):
-    """Host time beyond the usual of a call; each name and line is a matter of its own."""
+    """Host time above that of a usual call; each name and line is one fix."""
 
     usual_ns = thresholds.USUAL_CALL_NS
 
     def fix_of(self, culprit: Attribution) -> str | None:
         if culprit.cause != self.kind or _is_of_line(culprit) or python_frames.is_backward_call(culprit.name):
             return None
-        name = operators.without_direction(culprit.name)  # an operator and its backward are one matter
+        name = operators.without_direction(culprit.name)  # an operator and its backward are one fix
         line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
         return f"{self.kind}:{name or 'nothing recorded'}{line}"
 
 
 class Library(HostTimeByNameCause):
-    """A function of torch's own takes more than the usual 50 µs of a call."""
+    """A torch function takes more than the usual 50 µs per call."""
 
     id = "library"
     panel = "your_code"
     section = "functions"
     words = Words(
-        "Python runs in {name}, called{place}",
-        "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
+        "Host time is spent in {name}{place}",
+        "Call it less often or outside the step. Work that it repeats for each parameter or batch can be done at once",
     )
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
-        """Return what takes out all that happens in long calls that launch no kernel: the step does not need them."""
+        """Return the change that removes long calls without kernel launches: the step does not need them."""
         trace, lane = profile.trace, profile.of(launch_sequence)
         rows = np.unique(profile.of(culprits).call[segments])
         rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
@@ -225,13 +226,13 @@ class Library(HostTimeByNameCause):
 
 
 class SlowOperator(HostTimeByNameCause):
-    """An operator itself takes more than the usual 50 µs of a call, as for a shape that its library has not seen."""
+    """An operator takes more than the usual 50 µs per call, for example because its library plans for a new shape."""
 
     id = "operator"
     panel = "operators"
     words = Words(
-        "{name} {keeps} the host busy{place}",
-        "It does more than launch, as libraries do for a shape that they have not seen: keep shapes the same, pad or "
+        "Host time is spent in {name}{place}",
+        "It does more than launch kernels, for example cuDNN planning for a new shape: keep shapes constant, or pad or "
         "bucket them. record_shapes=True shows whether they change",
     )
 
@@ -241,7 +242,7 @@ class SlowOperator(HostTimeByNameCause):
 
 
 class Nothing(HostTimeByNameCause):
-    """More than 50 µs at a time in which the host does nothing that was recorded."""
+    """More than 50 µs at a time of unaccounted host time."""
 
     id = "nothing"
     panel = "step"
@@ -249,56 +250,58 @@ class Nothing(HostTimeByNameCause):
     role = "symptom"
     words = Words(
         "Host time between operators is unaccounted for",
-        "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
+        "Record with with_stack=True to see the line. It is either Python code outside torch or waiting",
     )
 
 
 class Guards(HostTimeCause):
-    """Cache lookups, which check the guards."""
+    """Cache lookups check guards."""
 
     id = "guards"
     panel = "compilations"
     section = "regions"
     words = Words(
         "Guards are checked {often} {each}{place}",
-        "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
+        "Compile one larger function instead of many small ones, or skip guards that always hold: "
         "`torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})`",
+        "Without guards",
     )
 
     def advise(
         self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
     ) -> Finding:
-        """Name the list or dict whose elements a large part of all guards of the frames that ran compare."""
+        """Name the list or dict whose elements a large share of the guards compare."""
         ran, data = context.regions_that_ran, context.profile.data
-        keys = {(one.epoch, one.compile_id) for one in context.rows(compilations) if one.compile_id in ran}
+        keys = {(row.epoch, row.compile_id) for row in context.rows(compilations) if row.compile_id in ran}
         frames = (data.of(compilation_details.guard_checks, *key) for key in sorted(keys)) if data else ()
         checks = [guard for frame in frames for guard in frame.guards]
         elements = compilation_details.most_guarded_container(checks)
         if elements and elements.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)):
             where = elements.line or ""
             at = f", at {where}" if where else ""
-            title_end = f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
-            next_step = f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}"
+            title_end = f". {elements.many:,} guards compare the elements of {elements.source}{at}"
+            next_step = f"{_AS_TENSOR.format(source=elements.source)}. {self.filled(row).next_step}"
         return super().advise(context, row, title_end=title_end, next_step=next_step, where=where)
 
 
 class DriverAllocations(HostTimeCause):
-    """Calls that ask the driver for memory or give it back."""
+    """Calls request memory from the driver or return it."""
 
     id = "allocation"
     panel = "step"
     words = Words(
-        "{name} asks the driver for memory {often} {each}{place}",
-        "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",
+        "Memory is requested from the driver {often} {each} ({name}){place}",
+        "Let torch reuse cached memory: no torch.cuda.empty_cache() in the loop. Pin buffers once and reuse them",
+        "Without these calls",
     )
 
     def words_of(self, row: WhatIf) -> Words:
         return _FREED if is_free(row.name) else self.words
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
-        """Return the calls that allocate; with those that free where they are about as many.
+        """Return the calls that allocate, together with those that free if there are about as many.
 
-        Then memory is allocated because it was freed, and the line is theirs.
+        Then memory is allocated because it was freed, and the line is that of the calls that free.
         """
         names, name = profile.trace.names, profile.trace.name
         rows = np.union1d(profile.of(host_segments).row[selected], profile.of(launch_sequence).row[calls])
@@ -310,21 +313,21 @@ class DriverAllocations(HostTimeCause):
 
 
 class ModuleLoad(HostTimeCause):
-    """Calls that load code onto the GPU."""
+    """Calls load code onto the GPU."""
 
     id = "module_load"
     panel = "step"
     section = "ledger"
     words = Words(
-        "{name} loads code onto the GPU{place}",
-        "It happens once for each kernel: warm up with every shape before the profiled steps",
+        "Code is loaded onto the GPU ({name}){place}",
+        "This happens once per kernel: warm up with every shape before the profiled steps",
     )
 
 
 class Synchronise(PricedCause):
-    """Calls that wait for the GPU, with the operator around them (`aten::item`, `aten::nonzero` …).
+    """Calls wait for the GPU, named by the operator around them (`aten::item`, `aten::nonzero` …).
 
-    Not where the fix of an operator, a function or a copy takes out the same wait.
+    Not reported if the fix of an operator, a function or a copy removes the same wait.
     """
 
     id = "synchronise"
@@ -333,8 +336,9 @@ class Synchronise(PricedCause):
     superseded_by = ("operator", "python", "library", "garbage_collection", "data_loading", "copies")
     words = Words(
         "The host waits for the GPU {often} {each}, in {name}{place}",
-        "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
+        "Avoid reading the value, or read it less often: keep it on the GPU, log every 100 steps, or copy it with "
         "non_blocking=True",
+        "Without waiting",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -366,16 +370,16 @@ class Synchronise(PricedCause):
 
 
 class Copies(PricedCause):
-    """Copies of more than 64 KiB between a GPU and memory that is not pinned block the host, each way."""
+    """Copies of more than 64 KiB between a GPU and unpinned memory block the host, in either direction."""
 
     id = "copies"
     panel = "step"
     section = "idle"
     words = Words(
-        "Copies to the GPU, from memory that is not pinned, block the host{place}",
-        "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
-        "`tensor.to(device, non_blocking=True)`",
-        "with pinned memory",
+        "Copies to the GPU from unpinned memory block the host{place}",
+        "Pin the memory with DataLoader(..., pin_memory=True), or once with tensor.pin_memory(), and do not wait for "
+        "the copy: `tensor.to(device, non_blocking=True)`",
+        "With pinned memory",
     )
 
     def words_of(self, row: WhatIf) -> Words:
@@ -406,7 +410,7 @@ class Copies(PricedCause):
 
 
 def _operator_advice(profile: Profile, row: WhatIf) -> str:
-    """Return what to do about the operator of a fix, "" where neither its launches nor its shapes show it."""
+    """Return what to do about the operator of a fix, "" if neither its launches nor its shapes determine it."""
     trace, lane = profile.trace, profile.of(launch_sequence)
     name = operators.without_direction(row.name.removesuffix(" and _backward"))
     calls = columns.host_slices(trace, lambda other: operators.without_direction(other) == name)
@@ -427,13 +431,13 @@ def _operator_advice(profile: Profile, row: WhatIf) -> str:
 
 
 def _is_of_line(culprit: Attribution) -> bool:
-    """Whether a line of the user's, or what it calls outside of torch, takes the time."""
+    """Whether a user line, with its calls outside torch, takes the time."""
     of_torch = culprit.cause == "library" and python_frames.is_torch_function(culprit.name)
     return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
 
 
 def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
-    """Return the calls of such libraries, without those that call the program back: they run what a step needs."""
+    """Return the calls of such libraries, except those that call back into the program, which a step needs."""
     trace = profile.trace
     calls = calls[calls >= 0]
     calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
@@ -445,7 +449,7 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
 
 
 def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) -> fix.Change | None:
-    """Take out all that happens while these lines call such libraries, by samples; None where there are none."""
+    """Return the change that removes all work while these lines call such libraries, by samples; None without any."""
     lane, segments = profile.of(launch_sequence), profile.of(host_segments)
     numbers = [
         number
@@ -465,7 +469,7 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
 
 
 def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
-    """Return what each segment has beyond the usual of its slice, and how many slices have any."""
+    """Return how much each segment exceeds the usual time of its slice, and how many slices do."""
     row, ns = segments.row, segments.ns
     _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
     total = np.bincount(slice_, ns)
@@ -474,9 +478,10 @@ def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
 
 
 def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:
-    """Return the points of loops that read one value after the other with a few eager operators in between.
+    """Return the points of loops that read values one by one with a few eager operators in between.
 
-    Read at once, those are one graph. Where compiled code runs in between the values decide what comes next.
+    If all values were read at once, these operators could be one graph. Not if compiled code runs in between, because
+    the values then decide what runs next.
     """
     lane, indices = profile.of(launch_sequence), np.flatnonzero(waits)
     behind = np.searchsorted(indices, np.arange(len(lane)), side="right")

@@ -1,4 +1,4 @@
-"""What is launched kernel by kernel that could be launched as one, and why are CUDA graphs not used?"""
+"""What is launched kernel by kernel but could be launched at once, and why are CUDA graphs not used?"""
 
 import re
 from collections import Counter
@@ -38,34 +38,34 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
-_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
-_CELLS = 8  # in a row: a loop of fewer costs little; chosen by eye
-_NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen by eye
+_MANY_CALLS = 4  # of one graph per step, from which a larger batch is advised; chosen on the recordings
+_CELLS = 8  # in a row: shorter loops cost little; chosen on the recordings
+_NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen on the recordings
 # From docs/what_if.md, with their bounds.
 _REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 _MAX_LINES = 3  # of the program, in one finding
-# What helps against each reason to skip CUDA graphs, by a word of torch's text.
+# Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
     "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
-    "dynamic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
-    "symbolic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
-    "incompatible": "Replace the operator that torch names, or compile it apart",
+    "dynamic": "Give the graph static shapes: pad inputs, or use torch.compile(..., dynamic=False)",
+    "symbolic": "Give the graph static shapes: pad inputs, or use torch.compile(..., dynamic=False)",
+    "incompatible": "Replace the operator that torch names, or compile it separately",
 }
 _OF_CHANGING_SIZES = Words(
-    "Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
-    'Pad or bucket the sizes first; then `torch.compile(model, mode="reduce-overhead", dynamic=False)`',
-    "with CUDA graphs",
+    "The GPU waits for kernel launches: {graphs} {each} {are} launched kernel by kernel, with changing sizes",
+    'Pad or bucket the sizes first, then use `torch.compile(model, mode="reduce-overhead", dynamic=False)`',
+    "With CUDA graphs",
 )
 
 
 class LaunchBound(PricedCause):
-    """Compiled graphs are launched kernel by kernel instead of as one.
+    """Compiled graphs are launched kernel by kernel instead of at once.
 
-    Where one graph is called 4 times per step or more, a larger batch is named first. Not where CUDA graphs are used or
-    were asked for. Graphs whose sizes change are left out, and where no others are worth it, why not (info).
+    A larger batch is advised first if one graph is called at least 4 times per step. Not reported if CUDA graphs are
+    used or requested. Graphs with changing sizes are excluded, or reported with this reason (info) if only they gain.
     """
 
     id = "launch_bound"
@@ -74,9 +74,9 @@ class LaunchBound(PricedCause):
     section = "idle"
     role = "generic"
     words = Words(
-        "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
-        'Launch each as one: `torch.compile(model, mode="reduce-overhead")`',
-        "with CUDA graphs",
+        "The GPU waits for kernel launches: {graphs} {each} {are} launched kernel by kernel",
+        'Use CUDA graphs: `torch.compile(model, mode="reduce-overhead")`',
+        "With CUDA graphs",
     )
 
     def words_of(self, row: WhatIf) -> Words:
@@ -94,16 +94,16 @@ class LaunchBound(PricedCause):
         if large and not advised:
             symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (
-                f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
-                "would be recorded for each"
+                f"CUDA graphs would avoid kernel launches, but sizes change ({', '.join(symbols)}): each size would "
+                "need its own recording"
             )
             advice = self.filled(large[0]).next_step
             yield self.finding(title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield every compiled graph launched as one; graphs whose sizes change are a fix of their own.
+        """Yield every compiled graph launched at once; graphs with changing sizes are a separate fix.
 
-        For those one CUDA graph would be recorded for each size.
+        Those need one recording for each size.
         """
         if profile.of(cuda_graphs.requested_graphs) or profile.of(launch_calls).replay.any():
             return
@@ -112,21 +112,21 @@ class LaunchBound(PricedCause):
 
 
 class GraphCapture(HostTimeCause):
-    """CUDA graphs are on, and calls of a compiled graph are not replayed.
+    """CUDA graphs are on, but calls of a compiled graph are not replayed.
 
-    They are recorded again (for new sizes, because parameters or inputs moved, because results were kept), or run
-    kernel by kernel. The title names the function and the cause, the prediction is all of them replayed. Not for first
-    recordings.
+    They are recorded again (new sizes, moved parameters or inputs, results that are still in use) or run kernel by
+    kernel. The title names the function and the reason; the prediction assumes that all calls are replayed. First
+    recordings are not reported.
     """
 
     id = "graph_capture"
     panel = "compilations"
     section = "cuda_graphs"
     words = Words(
-        "CUDA graphs are not replayed {often} {each}{place}: they are recorded again, or wait to be",
-        "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
-        "says which of them changed",
-        "replayed,",
+        "CUDA graphs are recorded or skipped instead of replayed, {often} {each}{place}",
+        "Use the same shapes and the same input buffers in each step: pad inputs, or copy them into static buffers. "
+        "CUDA graphs shows what changed",
+        "If replayed",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -140,7 +140,7 @@ class GraphCapture(HostTimeCause):
         by, report = next(iter(self.large(context)), None), context.profile.of(cuda_graphs.cuda_graphs)
         if by is None:
             return
-        if not report.functions:  # recorded by the program itself
+        if not report.functions:  # captured by the program itself
             yield self.advise(context, by)
         functions = [row for row in report.functions if row.state in cuda_graphs.NOT_REPLAYED]
         if not functions:
@@ -153,7 +153,7 @@ class GraphCapture(HostTimeCause):
             if recording.compile_id == row.compile_id and recording.file
         ]
         yield self.finding(
-            f"{cuda_graphs.complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
+            f"{cuda_graphs.complaint(row)}. {step_after(by.predicted, 'If replayed', context.time_unit)}",
             advice,
             {
                 "gain_us_per_step": by.predicted.gain_us,
@@ -170,7 +170,7 @@ class GraphCapture(HostTimeCause):
 
 
 class CudaGraphsSkipped(Cause):
-    """Inductor was set to use CUDA graphs and did not (warning), with the line that torch names."""
+    """Inductor was configured to use CUDA graphs but skipped them (warning); with the line that torch names."""
 
     id = "cudagraphs_skipped"
     panel = "compilations"
@@ -181,7 +181,7 @@ class CudaGraphsSkipped(Cause):
         return self.detect_in_data(data, context) if data else iter(())
 
     def detect_in_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
-        """Yield each reason for which torch skipped CUDA graphs; with a span the first has a price."""
+        """Yield each reason for skipping CUDA graphs; with a span, the first has a predicted gain."""
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
@@ -190,7 +190,7 @@ class CudaGraphsSkipped(Cause):
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
                 f"CUDA graphs are skipped{compilations}: {reason}",
-                next(advice, "Change what torch names"),
+                next(advice, "Remove the reason that torch gives"),
                 {"compilations": len(ids)} if ids else {},
                 severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
@@ -201,7 +201,7 @@ class CudaGraphsSkipped(Cause):
         if unexplained and not reasons:
             yield self.finding(
                 f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
-                "Run with `TORCH_LOGS=cudagraphs` to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+                "Run with `TORCH_LOGS=cudagraphs` to see the reason, such as mutated inputs or CPU tensors",
                 {"skips": unexplained},
                 severity="warning",
                 by=by or (context.best("cuda_graphs") if context else None),
@@ -209,7 +209,7 @@ class CudaGraphsSkipped(Cause):
 
 
 class CudaGraphsUsed(Cause):
-    """CUDA graphs are replayed, and some launches are made outside of them (info)."""
+    """CUDA graphs are replayed, but some kernels are launched outside them (info)."""
 
     id = "cuda_graphs_used"
     panel = "compilations"
@@ -218,16 +218,16 @@ class CudaGraphsUsed(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile, calls = context.profile, context.profile.of(launch_calls)
         if not profile.of(graph_runs).replayed.any() and profile.of(cuda_graphs.requested_graphs):
-            return  # each was launched where it was recorded, and never again: another rule says why
+            return  # each was launched only when it was recorded: another cause reports why
         counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
         if not replays or launches == replays:
             return
         steps = context.step_count
         yield self.finding(
-            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
-            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
-            "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
+            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, but "
+            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still outside them",
+            "These launches are from eager code, or torch skipped CUDA graphs for them: compile that code, too",
             {
                 "replays_per_step": replays / steps,
                 "launches_per_step": (launches - replays) / steps,
@@ -238,7 +238,7 @@ class CudaGraphsUsed(Cause):
 
 
 class CudaGraphsOldDriver(Cause):
-    """CUDA graphs were replayed, and the trace header shows a CUDA or a driver version before these (critical)."""
+    """CUDA graphs were replayed with a CUDA or driver version (from the trace header) before these (critical)."""
 
     id = "cudagraphs_old_driver"
     panel = "step"
@@ -253,8 +253,8 @@ class CudaGraphsOldDriver(Cause):
         if not replays or not (_is_old(driver) or _is_old(runtime)):
             return
         yield self.finding(
-            f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
-            "their kernels may be missing",
+            f"CUDA graphs were profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
+            "their kernels may be missing from the trace",
             "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",
             {"replays": replays},
             severity="critical",
@@ -262,18 +262,18 @@ class CudaGraphsOldDriver(Cause):
 
 
 class RecurrentCells(PricedCause):
-    """8 cells of a recurrent network or more in a row, each launched by itself.
+    """8 or more cells of a recurrent network in a row are launched one by one.
 
-    As by `nn.LSTMCell`, `GRUCell` or `RNNCell` in a loop.
+    For example `nn.LSTMCell`, `GRUCell` or `RNNCell` in a loop.
     """
 
     id = "recurrent_cells"
     panel = "operators"
     words = Words(
         "A recurrent network is called cell by cell, {often} {each}{place}",
-        "Where no input is made of the output before it, give it the whole sequence at once: `torch.nn.LSTM`, GRU or "
-        "RNN in place of a loop over cells, and what reads each state behind it on all of them",
-        "with the whole sequence at once",
+        "If no input depends on the previous output, pass the whole sequence at once: `torch.nn.LSTM`, GRU or RNN "
+        "instead of a loop over cells. Apply layers that read each state to all states at once",
+        "With the whole sequence at once",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -292,33 +292,33 @@ class RecurrentCells(PricedCause):
         yield fix.Fix(
             subject=("", *most_called_at(profile, forward)),
             change=change,
-            # The model holds only the first of very many steps.
+            # Of very many steps, the model contains only the first.
             times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
             conservative=conservative,
         )
 
 
 class RepeatedOperators(PricedCause):
-    """A loop of 8 iterations or more launches the same eager operators in each, as over the samples of a batch.
+    """A loop launches the same eager operators in 8 or more iterations, for example over the samples of a batch.
 
-    Not where iterations multiply matrices, convolve, attend, normalise, communicate or run compiled code, as those of
-    layers and of generation do, and not in backwards and optimizers. All work of the GPU stays.
+    Not reported if iterations contain matrix products, convolutions, attention, normalization, communication or
+    compiled code (loops over layers, generation), or in backwards and optimizers. The prediction keeps all GPU work.
     """
 
     id = "repeated_operators"
     panel = "operators"
     superseded_by = ("eager_remainder", "synchronise", "python")
-    varies = True  # no trace shows whether an iteration needs the one before
+    varies = True  # no trace shows whether iterations are independent
     words = Words(
         "A loop launches {name} {often} {each}{place}",
-        "Where no iteration needs the one before: run the loop once on a tensor that holds all of it, padded if sizes "
-        "differ, by operators that take a batch, torch.vmap, torchvision.transforms.v2 or torch._foreach_*. Otherwise "
-        "compile the function around the loop",
-        "all at once,",
+        "If iterations are independent, replace the loop with one call on a batched tensor (padded if sizes differ): "
+        "operators that accept a batch, torch.vmap, torchvision.transforms.v2 or torch._foreach_*. Otherwise compile "
+        "the function around the loop",
+        "If batched",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield the loops that launch most operators; an iteration of each stays, and the last one of them."""
+        """Yield the loops that launch most operators, without their iterations between the first and the last."""
         calls, part = profile.of(_batchable_operators)
         trace, lane = profile.trace, profile.of(launch_sequence)
         loops = repetition(trace.name[calls], part) if len(calls) else None
@@ -341,13 +341,13 @@ class RepeatedOperators(PricedCause):
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
-    """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
+    """Add a larger batch instead of many calls, graphs that cannot use CUDA graphs, and gradients that prevent them."""
     counts = Counter(call.compile_id for call in all_calls(context.profile.of(region_calls)))
     times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (
-            f"The same graph is called {times:.3g} times {context.where}: where a call does not need what the one "
-            f"before gave, make one batch of them. Else: {advice}"
+            f"The same graph is called {times:.3g} times {context.where}: if calls are independent, combine them into "
+            f"one batch. Otherwise {advice[0].lower()}{advice[1:]}"
         )
     if changing := context.profile.of(fix.changing_graphs):
         names = list(changing)
@@ -356,19 +356,19 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         symbols = sorted({*chain(*changing.values())})
         advice += (
             f". The sizes of {named}{more} change ({', '.join(symbols)}), so set "
-            "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
-            f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
+            "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True; otherwise each size is recorded. "
+            f"The prediction excludes {'it' if len(names) == 1 else 'them'}"
         )
     if context.best(ZeroedGradients.kind):  # torch raises an error in the second step
         advice += (
-            ". Before that, give gradients back, optimizer.zero_grad(set_to_none=True): they are what an earlier run "
-            "of a CUDA graph gave, and torch refuses to write over those that are kept"
+            ". First use optimizer.zero_grad(set_to_none=True): gradients that are kept are outputs of an earlier "
+            "CUDA graph run, which torch refuses to overwrite"
         )
     return advice
 
 
 def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
-    """Yield the graphs of these times launched as one each; what the host does outside of them stays."""
+    """Yield the fix that launches each graph of these times at once; host work outside them stays."""
     lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
     inside, first = fix.points_inside(profile, times)
     if not inside.any():
@@ -389,27 +389,27 @@ def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterato
 
 
 def not_replayed(profile: Profile) -> fix.Times:
-    """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
+    """Return when each thread recorded graphs, or ran them kernel by kernel, instead of replaying them."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    asked = set(profile.of(cuda_graphs.requested_graphs))
+    requested = set(profile.of(cuda_graphs.requested_graphs))
     owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
     selected = [
-        code >= 0 and (names[code], "backward" if backward else "forward") in asked
+        code >= 0 and (names[code], "backward" if backward else "forward") in requested
         for code, backward in owners
     ]
     times = fix.slice_times(profile, runs.row[np.array(selected, bool) & ~runs.replayed])
-    # Each is widened to the graph that holds it: torch goes on after a recording, with metrics of it.
+    # Widen each to the enclosing graph: torch continues after a recording, with its metrics.
     for track, whole in profile.of(fix.graph_times).items():
         if track in times:
             inner = times[track]
-            held = np.unique(within(whole, inner.starts))
-            held = held[held >= 0]
-            times[track] = joined(inner, Intervals(whole.starts[held], whole.ends[held]))
+            around = np.unique(within(whole, inner.starts))
+            around = around[around >= 0]
+            times[track] = joined(inner, Intervals(whole.starts[around], whole.ends[around]))
     return times
 
 
 def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
-    """Return (epoch, compile id) of the known compilations by the first line of torch's reason."""
+    """Return (epoch, compile id) of compilations by the first line of torch's reason."""
     by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
@@ -418,7 +418,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
 
 
 def _is_old(version: object) -> bool:
-    """Whether a version is old: of CUDA as the header writes it (12020), or of the driver (525.85.12)."""
+    """Whether a version is old, of CUDA as the header writes it (12020) or of the driver (525.85.12)."""
     if isinstance(version, int):
         return 0 < version < thresholds.cuda_least
     if not (isinstance(version, str) and _VERSION.match(version)):
@@ -429,7 +429,7 @@ def _is_old(version: object) -> bool:
 
 
 def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
-    """Split the cells of one thread into loops, within which little else happens."""
+    """Split the cells of one thread into loops with little other work in between."""
     trace = profile.trace
     rows = rows[np.argsort(trace.ts[rows], kind="stable")]
     gap = trace.ts[rows][1:] - (trace.ts[rows] + trace.dur[rows])[:-1]
@@ -439,9 +439,9 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
 
 
 def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Return the outermost operators that launch and could be batched, and a number for those that follow each other.
+    """Return the outermost operators that launch and could be batched, with a number for each uninterrupted sequence.
 
-    What is launched in between by anything else, or in another step, separates them.
+    Other launches in between, or another step, interrupt a sequence.
     """
     trace, lane = profile.trace, profile.of(launch_sequence)
     points = np.flatnonzero(lane.launches & (lane.row >= 0))

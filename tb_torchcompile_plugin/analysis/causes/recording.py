@@ -1,4 +1,4 @@
-"""Was the recording made well enough?"""
+"""Is the recording complete enough?"""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdow
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
+_CALL_STEP = "Call prof.step() at the end of each step, inside the profiler's with block"
 
 
 class UnnamedCpuKernels(Cause):
-    """Compiled code on the CPU takes a share of a step, and its kernels are not named (info)."""
+    """Compiled code on the CPU takes a share of the step, but its kernels are not in the trace (info)."""
 
     id = "unnamed_cpu_kernels"
     panel = "step"
@@ -29,16 +29,16 @@ class UnnamedCpuKernels(Cause):
         if share < thresholds.unexplained_percent or not context.profile.of(unnamed_cpu_kernels):
             return
         yield self.finding(
-            f"Compiled code takes {percent(share)} of a step, and its kernels are not named",
+            f"Compiled code takes {percent(share)} of the step, but its kernels are not in the trace",
             "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again: each generated "
-            "kernel is then an event",
+            "kernel then is an event",
             {"share_percent": share},
             severity="info",
         )
 
 
 class EmptyProfile(Cause):
-    """The trace holds no event (critical), or no GPU event though there is a GPU (warning), or too few steps (info)."""
+    """The trace contains no events (critical), no GPU events despite a GPU (warning), or too few steps (info)."""
 
     id = "empty_profile"
     panel = "step"
@@ -52,8 +52,8 @@ class EmptyProfile(Cause):
             return
         if not len(trace):
             yield self.finding(
-                "The trace holds 0 events: the profiler was not active",
-                "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
+                "The trace contains 0 events: the profiler was not active",
+                "Let the schedule reach its active steps: call prof.step() after each step, and run enough steps",
                 {"events": 0},
                 severity="critical",
             )
@@ -61,25 +61,24 @@ class EmptyProfile(Cause):
             return
         elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
             yield self.finding(
-                "The trace holds 0 GPU events, though there is a GPU",
-                "Record them: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`; and run something on it",
+                "The trace contains 0 GPU events, although there is a GPU",
+                "Record them: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, and run work on the GPU",
                 {"gpu_events": 0, "events": trace.events},
                 severity="warning",
             )
         elif 0 < context.steps < thresholds.steps_least:
             yield self.finding(
-                f"Only {plural(context.steps, 'step')} was profiled: whether it is typical is unknown",
-                "Profile a few steps: `schedule(wait=1, warmup=3, active=3)`",
+                f"Only {plural(context.steps, 'step')} was profiled, which may not be typical",
+                "Profile several steps: `schedule(wait=1, warmup=3, active=3)`",
                 {"steps": context.steps},
                 severity="info",
             )
 
 
 class NoTrace(Cause):
-    """Every profiler that was stopped until the process ended had not recorded a step (critical).
+    """No profiler recorded a step before the process ended, because its schedule was waiting or warming up (critical).
 
-    Its schedule was still waiting or warming up. Or the compile summary of a worker has neither a trace nor such a
-    note, as of an older handler (info).
+    Info if the compile summary has neither a trace nor a note about this, as older handlers write.
     """
 
     id = "no_trace"
@@ -89,12 +88,12 @@ class NoTrace(Cause):
         recorded, code = data.summary.steps, None
         if recorded.HasField("unused"):
             steps = recorded.unused.steps
-            why = f"it ended after {plural(steps, 'call')} of its step()"
-            advice = "Run more steps, or shorten wait and warmup of the schedule"
+            why = f"it ended after {plural(steps, 'call')} of prof.step()"
+            advice = "Run more steps, or shorten wait and warmup in the schedule"
             if not steps:
-                why, advice, code = "its step() was not called", _CALL_STEP, "prof.step()"
+                why, advice, code = "prof.step() was not called", _CALL_STEP, "prof.step()"
             yield self.finding(
-                f"There is no trace, as the profiler's schedule never began to record: {why}",
+                f"There is no trace because the profiler's schedule never started recording: {why}",
                 advice,
                 {"profiler_steps": steps},
                 severity="critical",
@@ -102,12 +101,12 @@ class NoTrace(Cause):
             )
         elif data.source == "summary" and not data.has_trace:  # torch writes a log without a trace
             steps = len(recorded.recorded_ns)
-            why = f"though the profiler recorded {plural(steps, 'step')}"
+            why = f"although the profiler recorded {plural(steps, 'step')}"
             advice = (
-                "Put the trace into the same folder. If none was written, let the profiler's schedule end"
+                "Put the trace into the same folder. If none was written, let the profiler's schedule finish"
             )
             if not steps:
-                why = "and no call of a profiler's step() was recorded"
-                advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
+                why = "and no call of prof.step() was recorded"
+                advice = f"If a profiler should have written one, its schedule did not finish. {_CALL_STEP}"
             title = f"The compile summary has no trace, {why}"
             yield self.finding(title, advice, {"profiled_steps": steps}, severity="info")

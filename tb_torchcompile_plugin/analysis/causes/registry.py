@@ -1,4 +1,4 @@
-"""Which causes are there, and what are their possible fixes in a span?"""
+"""List all causes, and their possible fixes in a span."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,12 +22,12 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeU
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
-# In the order of evaluation; `unexplained` is the last: a large site is explained by the findings before it.
+# In order of evaluation. `unexplained` is last because it skips sites that earlier findings explain.
 _FAMILIES = eager, training, launches, host, gpu, communication, recording, compiling, unexplained
 
 
 def _causes_in(family: ModuleType) -> list[Cause]:
-    """Return the causes of a file in the order of their classes; a class without an id is only a base of others."""
+    """Return the causes of a file in the order of their classes. Classes without an id are base classes."""
     types = (value for value in vars(family).values() if isinstance(value, type))
     classes = (value for value in types if issubclass(value, Cause))
     return [cause() for cause in classes if cause.__module__ == family.__name__ and "id" in vars(cause)]
@@ -39,9 +39,9 @@ PRICED = {cause.kind: cause for cause in CAUSES if isinstance(cause, PricedCause
 
 
 def fixes(profile: Profile) -> list[Fix]:
-    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches.
+    """Return all candidates, most of which gain nothing; [] without launches.
 
-    An id is a single line. Those that occur again are numbered, as two functions may be in one line.
+    Ids are unique and have one line; repeated ones are numbered, because two functions may share a line.
     """
     if len(profile.of(launch_sequence)) < 2:
         return []
@@ -56,5 +56,5 @@ def fixes(profile: Profile) -> list[Fix]:
 
 
 def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
-    """Return the words for a fix, filled in."""
+    """Return the text of a fix."""
     return PRICED[row.kind].filled(row, unit)

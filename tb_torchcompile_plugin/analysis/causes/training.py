@@ -1,8 +1,4 @@
-"""What could a step of training do without, in autograd and in the optimizer?
-
-Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many
-launches.
-"""
+"""Which work of autograd and of the optimizer could a training step avoid?"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,22 +30,22 @@ from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
 
-# Chosen by eye on the external programs of docs/what_if.md.
-_BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
+# Chosen on the external programs of docs/what_if.md.
+_BATCHED = 4  # micro-batches per step, from which a larger batch is advised
 _ALIKE = 0.1  # micro-batches may differ by this share of their launches
-_MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
+_MIN_CHECKS = 8  # for NaN per step: a program may contain a few checks itself
 
 _FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
-_MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
+_MANY_LAUNCHES = 20  # of one optimizer step: with fewer, there is little to gain
 # AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
 _FUSED_PASSES = 1 / 3
 
 
 class AnomalyMode(PricedCause):
-    """Autograd looks for a NaN after each node, 8 times per step or more.
+    """Autograd checks for NaN after each node, at least 8 times per step.
 
-    As `torch.autograd.set_detect_anomaly` asks for. It changes the whole program. It keeps a stack of each forward
-    operator, too: where stacks were not recorded, up to all time of the host in forward operators and in between.
+    `torch.autograd.set_detect_anomaly` changes the whole program: it also stores a stack for each forward operator. If
+    stacks were not recorded, these may take up to all host time in and between forward operators.
     """
 
     id = "anomaly_mode"
@@ -57,8 +53,8 @@ class AnomalyMode(PricedCause):
     role = "blocking"
     varies = True
     words = Words(
-        "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
-        "Switch it off where no error is looked for: `torch.autograd.set_detect_anomaly(False)`",
+        "Anomaly mode is on: autograd checks for NaN {often} {each} and stores a stack for each node",
+        "Turn it off when you do not debug: `torch.autograd.set_detect_anomaly(False)`",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -82,21 +78,22 @@ class AnomalyMode(PricedCause):
 
 
 class RepeatedBackward(PricedCause):
-    """Autograd goes back through one compiled graph several times for each time that it ran forward."""
+    """Autograd runs the backward of a compiled graph several times for each forward."""
 
     id = "repeated_backward"
     panel = "compilations"
     section = "regions"
     words = Words(
-        "Autograd goes back through the same compiled graph {often} more than it ran forward",
-        "Add the losses up and call backward once: `sum(losses).backward()`, without retain_graph",
+        "The backward of a compiled graph runs {often} {each} more than its forward",
+        "Sum the losses and call backward once: `sum(losses).backward()`, without retain_graph",
+        "With one backward",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, ownership = profile.trace, profile.of(Ownership)
         forwards: Counter[str] = Counter()
         for call in all_calls(profile.of(region_calls)):
-            # Each graph that DDP made of a frame has a backward.
+            # DDP splits a frame into graphs; each has a backward.
             forwards[call.compile_id] += max(len(call.graphs), 1)
         repeated: list[int] = []
         for code, pairs in grouped(ownership.backwards, lambda pair: pair[1]).items():
@@ -112,25 +109,25 @@ class RepeatedBackward(PricedCause):
 
 
 class RecomputedForward(PricedCause):
-    """Checkpoints compute in the backward what the forward had computed.
+    """Checkpoints recompute the forward in the backward.
 
-    Eager ones are seen by their function in a stack, their node, or operators of a forward inside of a node;
-    [inside of compiled graphs](#checkpoints-inside-of-compiled-graphs) by products, convolutions and attention of the
-    forward in its compiled backward. Not advised (info) where most of the memory is in use.
+    Eager checkpoints are detected by their function in a stack, their node, or forward operators inside a node;
+    [in compiled graphs](#checkpoints-inside-compiled-graphs) by products, convolutions and attention of the forward in
+    the compiled backward. Not advised (info) if most of the memory is in use.
     """
 
     id = "recomputed"
     panel = "step"
     limits = ("memory_percent",)
     words = Words(
-        "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
-        "Keep it where memory allows: no checkpoint around the layers (`model.gradient_checkpointing_disable()` in "
-        "transformers), or around a few of them only",
-        "where memory allows, without them",
+        "Checkpoints recompute the forward in the backward, {often} {each}{place}",
+        "If memory allows, keep activations: no checkpoints around layers "
+        "(`model.gradient_checkpointing_disable()` in transformers), or only around a few of them",
+        "Without checkpoints",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Do not advise it where a step needs its checkpoints: they save memory."""
+        """Do not advise it if the step needs its checkpoints to save memory."""
         devices = context.profile.of(held_memory)
         fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
         for row in self.large(context):
@@ -141,14 +138,14 @@ class RecomputedForward(PricedCause):
                 yield self.advise(context, row, next_step=f"{words.next_step}. {fullest.sentence()}")
             else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
-                title = f"{words.title}: {predicted}, but {fullest.sentence()}"
+                title = f"{words.title}. {predicted}, but {fullest.sentence()}"
                 evidence: Evidence = {"times_per_step": row.times}
                 yield self.finding(title, words.next_step, evidence, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), list(recomputed(profile)), profile.data
         moments = [[*eager, *(part.likely for part in compiled)]]
-        if compiled:  # cheap kernels between a heavy operator and one of the gradient may belong to either
+        if compiled:  # cheap kernels between recomputed operators and the gradient may belong to either
             moments.append([*eager, *(moment for part in compiled for moment in part.heavy)])
             moments.append([*eager, *(part.widest for part in compiled)])
         times = [fix.on_tracks(profile, *np.array(rows, np.int64).reshape(-1, 3).T) for rows in moments]
@@ -166,20 +163,21 @@ class RecomputedForward(PricedCause):
 
 
 class ZeroedGradients(PricedCause):
-    """`zero_grad(set_to_none=False)` launches kernels, and gradients are added to what is there.
+    """`zero_grad(set_to_none=False)` launches kernels, and gradients are accumulated into existing memory.
 
-    From 10 % of a step on it comes before whatever makes any program faster: torch refuses to use CUDA graphs with
-    gradients that are kept.
+    From 10 % of a step on, it is listed before generic fixes: torch does not use CUDA graphs with gradients that are
+    kept.
     """
 
     id = "zeroed_gradients"
     panel = "operators"
     role = "blocking"
-    blocking_percent = 10.0  # chosen by eye, as below
+    blocking_percent = 10.0  # chosen on the recordings, as below
     words = Words(
-        "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
-        "Give them back: `optimizer.zero_grad(set_to_none=True)`, which is the default. Gradients that stay keep CUDA "
-        "graphs from being used, too: torch refuses to write over what an earlier run gave",
+        "Gradients are set to zero in {times} kernel{s} {each} and then accumulated",
+        "Set them to None: `optimizer.zero_grad(set_to_none=True)`, which is the default. Gradients that are kept also "
+        "prevent CUDA graphs: torch refuses to overwrite outputs of an earlier run",
+        "Without these kernels",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -194,7 +192,7 @@ class ZeroedGradients(PricedCause):
         added = fix.without_work(profile, fix.slice_times(profile, additions))
         yield fix.Fix(
             subject=("zero_grad", "", 0),
-            # All micro-batches but the first have to add to the gradients.
+            # All micro-batches except the first have to accumulate.
             change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
             times=launches / lane.steps,
             conservative=zeroed,
@@ -202,7 +200,7 @@ class ZeroedGradients(PricedCause):
 
 
 class Batch(PricedCause):
-    """4 micro-batches or more of a forward and a backward, all alike, for each step of the optimizer.
+    """4 or more equal micro-batches (forward and backward) run for each step of the optimizer.
 
     As one batch they launch once, and kernels that do not fill the GPU take no longer.
     """
@@ -212,9 +210,9 @@ class Batch(PricedCause):
     section = "ledger"
     role = "generic"
     words = Words(
-        "A step goes forward and backward {often} for one step of the optimizer{place}",
-        "Make one batch of them, or fewer and larger ones, as far as memory allows",
-        "as one batch",
+        "Forward and backward run {often} for each step of the optimizer{place}",
+        "Combine them into one batch, or into fewer larger ones, if memory allows",
+        "As one batch",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -224,7 +222,7 @@ class Batch(PricedCause):
         count = len(steps[0]) - 1
         calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
         if count < _BATCHED or len(calls):
-            return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
+            return  # a pipeline needs several micro-batches to keep all stages busy
         first, others = np.zeros((2, len(lane)), bool)
         for edges in steps:
             first[edges[0] : edges[1]] = True
@@ -250,7 +248,7 @@ class Batch(PricedCause):
 
 
 class ReducedOnce(PricedCause):
-    """Gradients are reduced over the ranks (DDP, FSDP2) in each micro-batch, not in the last one alone."""
+    """Gradients are reduced across ranks (DDP, FSDP2) in each micro-batch instead of only in the last one."""
 
     id = "reduced_once"
     panel = "step"
@@ -258,10 +256,10 @@ class ReducedOnce(PricedCause):
     role = "blocking"
     blocking_percent = 10.0
     words = Words(
-        "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
-        "Reduce them in the last one: `with ddp.no_sync():` for all micro-batches before, or "
-        "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
-        "reduced once",
+        "Gradients are reduced across ranks {often} {each} ({name}), once for each backward",
+        "Reduce them only in the last micro-batch: `with ddp.no_sync():` for all others, or "
+        "fsdp_module.set_requires_gradient_sync(False), which keeps full gradients on each rank until then",
+        "If reduced once",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -287,14 +285,14 @@ class ReducedOnce(PricedCause):
 
 
 class FusedOptimizer(PricedCause):
-    """An optimizer that launches 20 kernels or more each time it steps, and is not fused."""
+    """An optimizer that is not fused launches 20 or more kernels per step."""
 
     id = "fused_optimizer"
     panel = "operators"
     words = Words(
         "The optimizer launches {times} kernel{s} {each}",
-        "Let it launch a few: `torch.optim.AdamW(..., fused=True)`, or torch.compile(optimizer.step)",
-        "fused,",
+        "Use a fused optimizer: `torch.optim.AdamW(..., fused=True)`, or torch.compile(optimizer.step)",
+        "If fused",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -306,7 +304,7 @@ class FusedOptimizer(PricedCause):
         is_fused = fix.work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
         if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
             return
-        # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
+        # Each step is one launch: of each kernel, the time beyond that of the shortest one remains, for its data.
         once = fix.as_one_call(profile, profile.of(optimizer_times), _FUSED_NS)
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
@@ -319,11 +317,11 @@ class FusedOptimizer(PricedCause):
 
 
 def micro_batches(profile: Profile) -> list[Int64s]:
-    """Return for each step the points at which its micro-batches begin, and where the last one ends.
+    """Return for each step the points at which its micro-batches begin, and the end of the last one.
 
-    A micro-batch is a forward and a backward. [] where steps have only one, where an optimizer works between two, or
-    where they do not launch as much. The first one may launch less, as it adds to no gradients: it begins no earlier
-    than if it launched as much as the second.
+    A micro-batch is a forward and a backward. [] if steps have only one, if an optimizer works between two, or if their
+    numbers of launches differ. The first one may launch less because it does not accumulate: its earliest possible
+    begin assumes as many launches as the second has.
     """
     lane = profile.of(launch_sequence)
     launches = np.flatnonzero(lane.launches & (lane.row >= 0))
@@ -337,7 +335,7 @@ def micro_batches(profile: Profile) -> list[Int64s]:
 
 
 def _edges(launches: fix.Bools, backward: fix.Bools, begin: int, end: int) -> Int64s:
-    """Return the edges of the micro-batches of one step; an empty array where they are not alike."""
+    """Return the edges of the micro-batches of one step; an empty array if they differ."""
     points = begin + np.flatnonzero(launches[begin:end])
     ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
     if len(ends) < 2:
@@ -349,10 +347,10 @@ def _edges(launches: fix.Bools, backward: fix.Bools, begin: int, end: int) -> In
 
 
 def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
-    """Return (slice of the thread, begin, end) of each forward that a checkpoint computed again.
+    """Return (slice of the thread, begin, end) of each forward that a checkpoint recomputed.
 
-    The function that does it, where stacks were recorded. Otherwise what a checkpoint's own node does before the
-    backward inside it, and operators of a forward with which a node begins.
+    With stacks, the function that recomputes. Otherwise the start of a checkpoint's node until the backward inside it,
+    and forward operators at the start of a node.
     """
     trace = profile.trace
     functions = host_slices(trace, operators.is_checkpoint_recompute, (PYTHON_FUNCTION,))
@@ -366,7 +364,7 @@ def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
         begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
         ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
     rows = host_slices(trace, operators.is_forward_only)
-    # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
+    # Operators of a user's own backward are not recorded for autograd and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
     nodes = fix.enclosing(trace, rows, operators.is_plain_node)
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
@@ -375,9 +373,9 @@ def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
 
 
 def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Return how much of each host segment may be anomaly mode's stacks: beyond the usual of a call, and at most.
+    """Return how much of each host segment may be spent on the stacks of anomaly mode: likely, and at most.
 
-    torch keeps them where it makes a node of its graph: in forward operators and around compiled graphs.
+    torch stores them when it creates a node of its graph: in forward operators and around compiled graphs.
     """
     trace, pieces, blamed = profile.trace, profile.of(host_segments), profile.of(culprits)
     cause = np.array([culprit.cause for culprit in blamed.culprits])[blamed.code]

@@ -146,7 +146,7 @@ class TimeUnit(NamedTuple):
     each: str  # after a number
 
 
-PER_STEP, PER_SPAN = TimeUnit("a step", "a step"), TimeUnit("this span", "in this span")
+PER_STEP, PER_SPAN = TimeUnit("a step", "per step"), TimeUnit("this span", "in this span")
 
 
 def how_steps_were_found(profile: Profile) -> str:

@@ -172,9 +172,9 @@ class Timeline:
         """Raise BadRequest for a window without time, and one where nothing is."""
         first, last = self.extent
         if start >= end:
-            raise BadRequest("the window ends before it begins", next_step="Give from < to, in ns")
+            raise BadRequest("the window ends before it begins", next_step="Pass from < to, in ns")
         if end < first or start > last:
-            raise BadRequest(f"the window lies outside of {first} … {last} ns", next_step=_NEXT_STEP)
+            raise BadRequest(f"the window is outside {first} … {last} ns", next_step=_NEXT_STEP)
 
     def around_step(self, index: int) -> tuple[int, int]:
         """Return start and end of a profiled step with the GPU work that it launched."""

@@ -1,1 +1,1 @@
-"""Answers that are bounded and addressed: rows have ids, tables are cut to what fits, an id is looked up."""
+"""Limited answers with ids: rows have ids, tables are shortened to a size, ids are resolved."""

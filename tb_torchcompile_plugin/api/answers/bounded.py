@@ -1,4 +1,4 @@
-"""Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
+"""Limit the tables of a report to requested sections, rows and bytes; omitted rows are counted and available."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +17,9 @@ AFTER = "AFTER"  # where the fixed program is recorded
 
 
 class Commands:
-    """How a caller asks for more: the commands of `tb-torchcompile` about a logdir, which can be typed as they are.
+    """Commands of `tb-torchcompile` that return more about a logdir.
 
-    run, top, most_bytes: as they were given.
+    run, top, most_bytes: the options of the current command.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ _COUNTED = 12  # lists and texts of which is said how much they lost
 
 
 def compact(value: Any) -> Any:
-    """Leave out what is null or empty, and round numbers to the sixth decimal."""
+    """Omit null and empty fields, and round numbers to six decimals."""
     if isinstance(value, float):
         return round(value, _DECIMALS)
     if isinstance(value, list):
@@ -83,10 +83,10 @@ def is_nothing(value: Any) -> bool:
 
 
 def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
-    """Return an answer as JSON of at most so many bytes: its largest list or text gets shorter, again and again.
+    """Return an answer as JSON of at most this many bytes by shortening its largest list or text repeatedly.
 
-    `cut` shows by path how many items or characters are left of how many. Where that is not enough, the last fields are
-    left out, and `left_out` names them.
+    `cut` contains by path how many of how many items or characters remain. If that is not enough, the last fields are
+    omitted and listed in `left_out`.
     """
     short: dict[str, Any] = compact(msgspec.to_builtins(answer))
     cut: dict[str, tuple[int, int]] = {}
@@ -115,7 +115,7 @@ class _Part(NamedTuple):
     bytes: int
 
     def shorten(self, excess: int, cut: dict[str, tuple[int, int]]) -> None:
-        """Take so many bytes off its end, but at most half of them: then another one may be the largest."""
+        """Remove this many bytes from its end, but at most half: then another one may be the largest."""
         whole = self.holder[self.key]
         share = max(1 - excess / self.bytes, 0.5)
         short = whole[: max(int(len(whole) * share), self.least)]
@@ -141,7 +141,7 @@ _LONG = 240  # bytes of a field of a row: what is longer is for `show`
 
 
 class AnswerLimits(NamedTuple):
-    """What of a report is asked for."""
+    """The requested limits of a report."""
 
     sections: Sequence[str] = ()  # () for all
     top: int | None = None  # rows of each table, at most
@@ -149,12 +149,12 @@ class AnswerLimits(NamedTuple):
 
     @property
     def bounds(self) -> bool:
-        """Whether less than everything is asked for."""
+        """Whether there are any limits."""
         return bool(self.sections or self.top is not None or self.most_bytes is not None)
 
 
 class OmittedRows(msgspec.Struct, frozen=True):
-    """The rows of a table that are left out."""
+    """The omitted rows of a table."""
 
     rows: int
     share: float | None  # of the sum of `share_of` of the table, from 0 to 1; null where rows have no time
@@ -163,7 +163,7 @@ class OmittedRows(msgspec.Struct, frozen=True):
 
 
 class TruncatedTable(msgspec.Struct, frozen=True):
-    """A table, as far as it is shown."""
+    """The shown part of a table."""
 
     section: str
     place: str  # RUN/WORKER/SPAN
@@ -173,7 +173,7 @@ class TruncatedTable(msgspec.Struct, frozen=True):
 
 
 class OmittedTables(msgspec.Struct, frozen=True):
-    """Tables for which there was no room at all."""
+    """Tables that were omitted completely."""
 
     tables: int
     rows: int
@@ -181,7 +181,7 @@ class OmittedTables(msgspec.Struct, frozen=True):
 
 
 class Bounded(msgspec.Struct, frozen=True):
-    """Tables of a report, cut to what was asked for."""
+    """Tables of a report within the requested limits."""
 
     headline: str  # the first sentence of the tab
     tables: list[TruncatedTable]
@@ -193,7 +193,7 @@ class Bounded(msgspec.Struct, frozen=True):
 def bounded(
     tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Commands, warnings: Iterable[str] = ()
 ) -> Bounded:
-    """Return the rows that are asked for, without the last ones of the largest tables where not all fit.
+    """Return the requested rows; if not all fit, without the last rows of the largest tables.
 
     Raises WrongArgument.
     """
@@ -209,7 +209,7 @@ def bounded(
             kept.pop()
         else:
             raise WrongArgument(
-                f"{most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
+                f"{most_bytes} bytes are too few for an answer", next_step=f"Allow at least {size(answer)}"
             )
     return answer
 
@@ -219,7 +219,7 @@ def _encoded(row: msgspec.Struct, id: str) -> msgspec.Raw:
 
 
 def _drop_rows(kept: list[list[msgspec.Raw]], least: int, excess: int) -> None:
-    """Drop rows of the largest table, and again, until so many bytes are gone or each table has `least` rows."""
+    """Remove rows of the largest table repeatedly, until the size fits or each table has `least` rows."""
     sizes = [sum(len(bytes(row)) for row in rows) for rows in kept]
     while excess > 0 and (longer := [index for index, rows in enumerate(kept) if len(rows) > least]):
         largest = max(longer, key=sizes.__getitem__)
@@ -247,7 +247,7 @@ def brief(row: msgspec.Struct, id: str) -> dict[str, Any]:
 
 
 def selected(tables: Iterable[Table], ask: AnswerLimits) -> list[Table]:
-    """Return the tables of the sections that are asked for, in that order. Raises WrongArgument."""
+    """Return the tables of the requested sections, in that order. Raises WrongArgument."""
     if not ask.sections:
         return list(tables)
     names = chosen(ask.sections)
@@ -262,7 +262,7 @@ def _cut(
     more: Commands,
     warnings: list[str],
 ) -> Bounded:
-    """Return these rows of the first tables, and none of the others."""
+    """Return these rows of the first tables only."""
     shown = [_truncated_table(table, rows, more) for table, rows in zip(tables, kept)]
     left = tables[len(kept) :]
     sections = list(dict.fromkeys(table.section.partition(".")[0] for table in left))

@@ -1,4 +1,4 @@
-"""Find rows that contain a word, and the lines of the program that a recording knows."""
+"""Find rows that contain a word, and recorded lines of the program."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -53,17 +53,17 @@ class KnownLine(msgspec.Struct, frozen=True):
 
 
 class KnownLines(msgspec.Struct, frozen=True):
-    """What was recorded of a file, by no means all of it: lines that ran, or that a stack names."""
+    """The recorded lines of a file: lines that ran, or that are in a stack."""
 
     file: str
     lines: list[KnownLine]
 
 
 def search(report: reports.Report, word: str) -> Matches:
-    """Find the rows that contain a word, whatever its case, findings first. Raises WrongArgument without a word."""
+    """Find the rows that contain a word, ignoring case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
-            "there is nothing to search for", next_step="Name a kernel, an operator, a file or a word"
+            "the search text is empty", next_step="Search for a kernel, an operator, a file or a word"
         )
     matches = [match for table in tables(report) for match in _matches(table, word.lower())]
     return Matches(len(matches), matches)
@@ -79,7 +79,7 @@ def source_lines(report: reports.Report, place: str) -> KnownLines:
     file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:
         there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
-        raise NotFound(f"no line of {name!r} was recorded", next_step=f"There are lines of {there}")
+        raise NotFound(f"no line of {name!r} was recorded", next_step=f"Files with recorded lines: {there}")
     lines = sorted(by_file[file].values(), key=lambda line: line.line)
     if number:
         lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]
@@ -103,7 +103,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
-    """Return by file and line what was measured, otherwise what a stack shows."""
+    """Return measurements by file and line, otherwise the stacks that contain the line."""
     lines: dict[str, dict[int, KnownLine]] = defaultdict(dict)
     for table in tables(report):
         for id, row in zip(table.ids, table.rows):
@@ -116,7 +116,7 @@ def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
 
 
 class FirstAnswer(NamedTuple):
-    """What a report says first: how long a step is, what to change, and what is known of that run."""
+    """The first part of a report: the step time, the first finding, and its run."""
 
     headline: str  # about what the first finding is about
     run: reports.Run | None
@@ -132,7 +132,7 @@ class FirstAnswer(NamedTuple):
 
 
 def first_answer(report: reports.Report) -> FirstAnswer:
-    """Return what is known of the run of the first finding; where there is none, of the newest span."""
+    """Return the run of the first finding, or of the newest span."""
     first = next((row for row in report.findings if row.advised), None)
     run = next((run for run in report.runs if first is None or run.run == first.run), None)
     if run is None:
@@ -158,13 +158,13 @@ def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.Spa
 
 
 def bounded_report(report: reports.Report, ask: AnswerLimits, asking: Commands) -> Bounded:
-    """Return the tables of a report that are asked for, as far as they fit. Raises WrongArgument."""
+    """Return the requested tables of a report, as far as they fit. Raises WrongArgument."""
     warnings = map(str, reports.all_warnings(report))
     return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
 
 
 class Logdir:
-    """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
+    """A logdir for several requests. Thread-safe: one thread reads, the others wait for it."""
 
     def __init__(self, session: Session, progress: Advance | None = None) -> None:
         self.session = session

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.errors import WrongArgument
 
 _NONE = "-"
 _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more into them
-_SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
+_SHAPE = "Use an id of the form RUN/WORKER/SPAN/SECTION/KEY, which `report --json` prints with each row"
 
 
 class Address(NamedTuple):
@@ -59,7 +59,7 @@ def address(text: str) -> Address:
     """Read the id that `str` of an address wrote. Raises WrongArgument."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
-        raise WrongArgument(f"{text!r} is no id", next_step=_SHAPE)
+        raise WrongArgument(f"{text!r} is not an id", next_step=_SHAPE)
     run, worker, span = ("" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts[:3])
     section = parts[3] if len(parts) > 3 else ""
     key = unquote(parts[4], errors="surrogatepass") if len(parts) > 4 else ""
@@ -211,7 +211,7 @@ def chosen(sections: Collection[str]) -> list[str]:
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
             raise WrongArgument(
                 f"there is no section {section!r}",
-                next_step=f"There are {', '.join(near)}, …: tb-torchcompile schema lists all",
+                next_step=f"Similar names: {', '.join(near)}. tb-torchcompile schema lists all",
             )
         names.update(dict.fromkeys(selected))
     return list(names)

@@ -155,7 +155,8 @@ def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
             return table, table.rows[table.ids.index(id)]
     near = nearest([known_id for table in tables for known_id in table.ids], id)
     raise WrongArgument(
-        f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
+        f"there is no row {id!r}",
+        next_step=f"Similar ids: {' '.join(near) or 'none, because nothing was read'}",
     )
 
 

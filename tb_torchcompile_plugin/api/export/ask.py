@@ -1,4 +1,4 @@
-"""One question at a time, waited for: what is asked is kept as the tab would be answered."""
+"""Request one answer at a time and keep it as the server would send it."""
 
 import re
 import time
@@ -34,7 +34,7 @@ def _nothing(_: Any) -> None:
     return None
 
 
-# Each field that holds a text of these, and what is left of it.
+# Fields with text of the program, and what remains of them.
 _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Frame: {"source": _nothing},
     ProgramLine: {"text": _nothing, "why_no_text": lambda why: why or f"The text is {CODE_LEFT_OUT}"},
@@ -45,7 +45,7 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Caller: {"source": _nothing},
     Guard: {"user_line": _nothing},
 }
-# Routes whose answers are nothing else, and why they have none then.
+# Routes that return only such text, and the reason for the empty answer.
 NO_CODE = dict.fromkeys(("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)")
 
 
@@ -91,14 +91,14 @@ def key_of(name: str, texts: Texts) -> str:
 
 
 class RouteReader:
-    """Asks the routes, and keeps what they answer in a pack."""
+    """Requests answers from the routes, and keeps them in a pack."""
 
     def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance | None = None) -> None:
         self.session, self.pack, self.code = session, pack, code
         self._advance = advance
 
     def ask(self, name: str, texts: Texts) -> Any:
-        """Return the answer to one question, however long it takes. Raises UserError."""
+        """Return the answer to one question, without a time limit. Raises UserError."""
         while isinstance(answer := poll(self.session, ROUTES[name], texts), Progress):
             if self._advance:
                 self._advance(answer)
@@ -106,7 +106,7 @@ class RouteReader:
         return answer if self.code else without_code(answer)
 
     def keep(self, name: str, texts: Texts) -> Any:
-        """Return the same, and keep it; None where it failed: then the error is what the file answers."""
+        """Return the same, and keep it; None if it failed: then the file contains the error."""
         try:
             answer = self.ask(name, texts)
         except UserError as error:
@@ -140,19 +140,19 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 LEFT_OUT: Mapping[str, str] = {
     "all_runs": "Other runs are left out of this file",
     "baseline": "Other runs are left out of this file",
-    "timeline_flame": "Flame graphs of a stretch of time are left out of this file",
-    "timeline_range": "What is measured in a stretch of time is left out of this file",
+    "timeline_flame": "Flame graphs of a time range are left out of this file",
+    "timeline_range": "Measurements of a time range are left out of this file",
     "timeline_trim": "The trace is left out of this file",
     "trace_file": "The trace is left out of this file",
 }
 # Why a question that differs from those that are kept has no answer.
 INCOMPLETE: Mapping[str, str] = {
     "timeline": "The timeline of this span is left out of this file",
-    "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
+    "timeline_search": "In this file you can search only for its kernels, operators and compilations",
     "timeline_slice": "The details of this slice are left out of this file",
     "what_if": "This combination of fixes is left out of this file",
     "rank_what_if": "This combination of fixes is left out of this file",
-    "memory": "This stretch of time is left out of this file",
+    "memory": "This time range is left out of this file",
     "compare": "This comparison is left out of this file",
 }
 # These are asked about what `--compare` names, and the timeline's as far as its budget goes.

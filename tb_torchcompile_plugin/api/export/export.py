@@ -20,14 +20,14 @@ from tb_torchcompile_plugin.errors import UserError
 
 
 class ContentLine(msgspec.Struct, frozen=True):
-    """A line of the list of contents: what, and how much of it or why not."""
+    """A line of the list of contents: the item, and its amount or the reason for its absence."""
 
     what: str
     text: str
 
 
 class FileContents(msgspec.Struct, frozen=True):
-    """What a file shows of itself: where it is from, what it holds, what was left out, and why."""
+    """Information about the file: its source, its contents, and omissions with their reasons."""
 
     title: str
     made: str  # when, UTC
@@ -120,7 +120,7 @@ class Export:
             wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
 
     def _first(self) -> Iterator[bytes]:
-        """Yield all about the span that was picked; what is shown first lies together."""
+        """Yield the answers about the selected span; the first ones shown are stored together."""
         run, _, span = self.ids
         yield from self._panels(*self.ids)
         answers = plural(len(self.pack.locations), "answer")
@@ -203,7 +203,7 @@ class Export:
         before = self.pack.bytes
         yield from part.keep(wanted_stretches(timeline, self.chosen.step), self._searched(ids))
         self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
-        details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
+        details = f"{plural(part.slices, 'slice')}; {plural(part.searched, 'searchable name')}"
         self.holds.append(ContentLine("Details on the timeline", details))
 
     def _searched(self, ids: ask.Texts) -> Iterator[str]:
@@ -237,7 +237,7 @@ class Export:
             names = ", ".join(f"{run} {worker}" for run, worker, _ in others)
             self.holds.append(ContentLine("Comparisons", f"of this span with {names}"))
         if not self.base:
-            self.left_out.append(ContentLine("Comparisons with other runs", "--compare names one"))
+            self.left_out.append(ContentLine("Comparisons with other runs", "add one with --compare RUN"))
 
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
@@ -253,13 +253,13 @@ class Export:
         if kept:
             self.holds.append(ContentLine("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
-            why = f"{plural(missing, 'span')}: the others take {size(self.chosen.panels_bytes)}"
+            why = f"{plural(missing, 'span')}, because the others take {size(self.chosen.panels_bytes)}"
             self.left_out.append(ContentLine("Panels of other spans", why))
 
     def contents(self) -> FileContents:
         """Return what the file shows of itself; complete once its blocks have been written."""
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in ask.LEFT_OUT.values())
-        needs = "needs the logdir, in TensorBoard"
+        needs = "only in TensorBoard, which has the logdir"
         left = [*self.left_out, *(ContentLine(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:
             left.insert(0, ContentLine("Code and graphs", "--no-code"))
@@ -272,7 +272,7 @@ class Export:
             left_out=left,
             parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
             reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
-            instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
+            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.chosen.logdir}",
         )
 
 

@@ -1,7 +1,7 @@
-"""The page around the answers: the tab's own bundle, and the small script that answers it from the file.
+"""The page around the answers: the bundle of the tab, and a small script that answers its requests from the file.
 
-The script is the one piece of JavaScript that stands in the page as it is; a hash in the content security policy lets
-it run. It makes modules of the bundle, which no server is asked for. What it does is in `frontend/src/file.ts`.
+The script is the only JavaScript that is directly in the page; a hash in the content security policy allows it. It
+creates modules from the bundle, without requests to a server. `frontend/src/file.ts` contains its code.
 """
 
 import base64
@@ -33,7 +33,7 @@ class Body(NamedTuple):
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
-    """Where a body lies: `length` bytes from `start` of what a chunk decompresses to."""
+    """The location of a body: `length` bytes from `start` of a decompressed chunk."""
 
     chunk: int
     start: int
@@ -94,7 +94,7 @@ class Pack:
         yield from ready
 
     def index(self) -> bytes:
-        """Return where everything lies."""
+        """Return the index of all answers."""
         return msgspec.json.encode(self.locations)
 
 
@@ -118,8 +118,8 @@ STATIC = Path(__file__).parents[2] / "static"
 SCRIPT = "file.js"
 _STATIC_IMPORT = re.compile(r'(?:from|import)\s*"\./([\w.]+)"')
 _WITHOUT_SCRIPTS = (
-    "This file needs JavaScript. If a server shows it without, save it and open it from disk: "
-    "it asks for nothing else."
+    "This file needs JavaScript. If a server blocks it, save the file and open it from disk: "
+    "it needs nothing else."
 )
 _HEAD = """<!doctype html>
 <html lang="en">
@@ -144,7 +144,7 @@ def head(title: str) -> bytes:
 
 
 def policy(text: str) -> str:
-    """Return what the page may do: run the one script and what that builds, ask nobody for anything."""
+    """Return the policy of the page: only its script and the modules that it builds, and no connections."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; "
@@ -166,7 +166,7 @@ def bundle() -> Iterator[bytes]:
 
 
 def tail(contents: msgspec.Struct, index: bytes) -> Iterator[bytes]:
-    """Yield where everything lies, what the file holds, and the script that starts."""
+    """Yield the index, the list of contents, and the script."""
     yield block('id="index"', index)
     yield block('id="contents"', msgspec.json.encode(contents))
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()

@@ -1,4 +1,4 @@
-"""The timeline of one span as far as its budget goes: an overview of all of it, and steps at full detail."""
+"""The timeline of one span within its size limit: an overview, and steps in full detail."""
 
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -116,7 +116,7 @@ class TimelinePart:
         self.slices = self.searched = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
-        """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
+        """Yield its blocks. stretches: most important first. names: search terms of links."""
         tiles = starmap(self._tile, self._tiles.missing(*self._timeline.extent, self._tiles.lowest))
         before = self._reader.pack.bytes
         yield from self._some(tiles)
@@ -203,17 +203,18 @@ class TimelinePart:
     def sentence(self) -> str:
         """Return what is there, for the timeline itself and for the list of what the file holds."""
         if not self._has_overview:
-            return "The timeline does not fit into its budget"
+            return "The timeline exceeds its size limit"
         if self._has_all():
-            return "This file holds every slice of it"
-        overview = f"an overview, slices below {duration((1 << self._tiles.lowest) / 1000)} merged"
+            return "This file contains every slice of the timeline"
+        shortest = duration((1 << self._tiles.lowest) / 1000)
+        overview = f"an overview of the rest (slices shorter than {shortest} are merged)"
         if not self.detailed:
-            return f"This file holds {self._cut} in part; the rest as {overview}"
+            return f"This file contains part of {self._cut}, and {overview}"
         in_order = sorted(self.detailed, key=lambda stretch: stretch.start)
         names = in_order[0].name
         if len(in_order) > 1:
             names += f" – {in_order[-1].name} ({plural(len(in_order), 'step')})"
-        return f"This file holds {names} at full detail; the rest as {overview}"
+        return f"This file contains {names} in full detail, and {overview}"
 
 
 def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:

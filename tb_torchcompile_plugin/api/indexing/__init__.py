@@ -1,1 +1,1 @@
-"""Digests are written: of a trace that training has just left behind, or of all that lie in a logdir."""
+"""Write digests: of a trace that training has just written, or of all traces in a logdir."""

@@ -1,4 +1,4 @@
-"""Which digests a logdir lacks, and how they come to be: `tb-torchcompile index`."""
+"""Find and write the missing digests of a logdir: `tb-torchcompile index`."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -38,8 +38,8 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
             notices += [
                 Notice(
                     span.file.path,
-                    "another trace has the same worker and time in its name: this one gets no digest",
-                    next_step="Rename it, or remove the one that is not needed",
+                    "another trace has the same worker and time in its name, so no digest is written for this one",
+                    next_step="Rename it, or remove the one that you do not need",
                 )
                 for span in worker.spans
                 if span not in nameable
@@ -63,10 +63,9 @@ def _absolute(path: str) -> str:
 def index(
     orders: Sequence[Order], workers: int, scheduler: str
 ) -> Generator[tuple[Order, Attempted], None, None]:
-    """Carry out orders in so many processes, or on a cluster of Dask; yield each with its outcome as it is done.
+    """Execute orders in this many processes, or on a Dask cluster; yield each with its outcome when it is done.
 
-    Raises UserError where the disk is full, as nothing else would fit either, and where there is no scheduler; what was
-    written stays.
+    Raises UserError if the disk is full or if there is no scheduler; written digests remain.
     """
     written = 0
     answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)
@@ -76,8 +75,8 @@ def index(
                 raise UserError(
                     f"{outcome.notice.problem}, after {written} digests",
                     file=outcome.notice.file,
-                    next_step="Make room, or name another folder with --out DIR, then run this again: "
-                    "it goes on where it stopped",
+                    next_step="Free disk space, or choose another folder with --out DIR, then run this again: "
+                    "it continues where it stopped",
                 )
             written += outcome.kind == "written"
             yield order, outcome

@@ -56,7 +56,7 @@ class Order(NamedTuple):
     worker: WorkerFiles  # whose digest it is, without its spans
     span: SpanFile
     path: str  # where it goes, a path or URL
-    there: File | None = None  # what lies at a URL
+    there: File | None = None  # the file at a URL
     beside: File | None = None  # the digest next to the trace, where it is written elsewhere
 
 
@@ -75,7 +75,7 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
     if not is_remote(order.path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
         # before the trace is read for nothing
         raise UserError(
-            "this folder cannot be written", file=folder, next_step="Name another one with --out DIR"
+            "this folder is not writable", file=folder, next_step="Choose another one with --out DIR"
         )
     files = order.worker.compile_files
     read = partial(read_compile_data, order.worker)
@@ -86,7 +86,7 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
 
 
 def _read(file: File) -> Trace:
-    """Read a trace. Nothing of it is stored; what is in the cache already is used."""
+    """Read a trace from the cache if possible, without storing it."""
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
@@ -96,14 +96,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Attempted(NamedTuple):
-    """What became of an order, on whichever process or machine."""
+    """The outcome of an order, on any process or machine."""
 
     kind: Literal["written", "there already", "failed", "no room"]
     notice: Notice | None = None  # why it failed; of `no room`, which costs all others too, where
 
 
 def attempt(order: Order) -> Attempted:
-    """Carry out one order. Never raises an Exception."""
+    """Execute one order. Never raises an Exception."""
     try:
         return Attempted(write_digest(order))
     except UserError as error:
@@ -111,8 +111,8 @@ def attempt(order: Order) -> Attempted:
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno in _NO_ROOM:
-            return Attempted("no room", Notice(order.path, f"there is no room for it ({why})"))
-        return failed(order, f"its digest cannot be written ({why})", "Name another folder with --out DIR")
+            return Attempted("no room", Notice(order.path, f"there is no disk space for it ({why})"))
+        return failed(order, f"its digest cannot be written ({why})", "Choose another folder with --out DIR")
     except MemoryError:
         return failed(order, "there is not enough memory to read it", "Run fewer workers at a time")
     except Exception as error:
@@ -140,7 +140,7 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
 def _until_broken(
     waiting: deque[Order], workers: int
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
-    """Return what was lost, [] at the end. No more is handed out than is being read, so that nothing else is lost."""
+    """Return lost orders, [] at the end. Only as many as are being read are submitted, so that no others are lost."""
     running: dict[futures.Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
@@ -162,8 +162,8 @@ def _alone(order: Order) -> Attempted:
         except BrokenProcessPool:
             return failed(
                 order,
-                "the process that read it was killed, and so was a second one that read it alone",
-                "Look for a reason in the system's log: is there enough memory for it?",
+                "the process that read it was killed, twice, the second time with no other process running",
+                "Check the system log for the reason, such as too little memory",
             )
 
 
@@ -183,7 +183,7 @@ def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future
 def _pool(workers: int) -> futures.ProcessPoolExecutor:
     """Start fresh processes: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
-    # A pool waits for all of its processes, and each of them for the others.
+    # A pool waits for all of its processes, and each process for the others.
     return futures.ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
 
 
@@ -217,14 +217,14 @@ def _outcome(future: futures.Future[Attempted], order: Order, address: str) -> A
         return future.result()
     except futures.CancelledError as error:
         raise UserError(
-            f"the scheduler at {address} went away",
-            next_step="What was written stays. Start it, then run this again: it goes on where it stopped",
+            f"the scheduler at {address} disappeared",
+            next_step="Start it, then run this again: it continues where it stopped",
         ) from error
     except Exception as error:  # a worker was killed too often, or cannot run this at all
         return failed(
             order,
             f"a worker of the cluster could not read it ({type(error).__name__}: {error})",
-            "Look into the worker's log: has it this package, in this version, and enough memory?",
+            "Check the worker's log: it needs this version of this package, and enough memory",
         )
 
 
@@ -241,8 +241,8 @@ def _executor(address: str) -> Iterator[futures.Executor]:
         client = Client(address, timeout=_PATIENCE_S)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"no scheduler of Dask answers at {address} ({error})",
-            next_step="Give the address that `dask scheduler` prints, such as tcp://host:8786",
+            f"no Dask scheduler responds at {address} ({error})",
+            next_step="Pass the address that `dask scheduler` prints, such as tcp://host:8786",
         ) from error
     with client:
         if not client.scheduler_info()["workers"]:

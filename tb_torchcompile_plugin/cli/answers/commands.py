@@ -1,4 +1,4 @@
-"""The commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
+"""The commands `report`, `show`, `schema` and `skill`, which limit answers and address rows by id."""
 
 import argparse
 import os
@@ -18,30 +18,29 @@ from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visi
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
-_USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
+_USUAL_LOGDIR = "runs"  # in the examples of TensorBoard and torch
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add all of them."""
     _add_report(commands)
     show = commands.add_parser("show", help="print one row of a report, by its id")
-    show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as report prints it")
-    show.add_argument(
-        "--logdir", metavar="DIR", help="as for report (default: runs if there is such a folder, otherwise .)"
-    )
+    show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as printed by report")
+    show.add_argument("--logdir", metavar="DIR", help="see report (default: runs if it exists, otherwise .)")
     show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     show.set_defaults(run=show_id)
-    sections = commands.add_parser("schema", help="print the sections that a report has")
-    sections.add_argument("--json", action="store_true", help="with the JSON schema of the rows of each")
+    sections = commands.add_parser("schema", help="print the sections of a report")
+    sections.add_argument("--json", action="store_true", help="include the JSON schema of their rows")
     sections.set_defaults(run=_show_schema)
-    agent = commands.add_parser("skill", help="print how an agent uses this, as SKILL.md")
-    agent.add_argument("--install", metavar="DIR", help="write it below this folder of skills instead")
+    agent = commands.add_parser("skill", help="print instructions for agents (SKILL.md)")
+    agent.add_argument("--install", metavar="DIR", help="write SKILL.md below this folder of skills instead")
     agent.set_defaults(run=_show_skill)
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
-        "report", help="print what a logdir, a trace or a log holds: what to change, and where a step goes"
+        "report",
+        help="print what to change and where the time of a step goes, for a logdir, a trace or a log",
     )
     report.add_argument(
         "logdir",
@@ -49,38 +48,36 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     report.add_argument("--full", action="store_true", help="all tables, not one screen")
     report.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    report.add_argument(
-        "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
-    )
-    report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="of this run only")
+    report.add_argument("--rank", type=int, metavar="N", help="also print the tables of this rank of a job")
+    report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="only this run")
     report.add_argument(
         "--all",
         action="store_true",
-        help="of a job of many ranks all rows, not outliers and the first ones alone",
+        help="all rows of a job of many ranks, not only outliers and the first ones",
     )
     report.set_defaults(run=show_report)
     bounds = report.add_argument_group(
-        "bounds", "What is left out is counted, with how to get it. With --json one object."
+        "limits", "Omitted rows are counted, with the command that prints them."
     )
     bounds.add_argument(
         "--section",
         metavar="NAMES",
         action="append",
         default=[],
-        help="these tables only, with commas between them; tb-torchcompile schema lists all",
+        help="only these tables, separated by commas; tb-torchcompile schema lists all",
     )
-    bounds.add_argument("--top", type=_number, metavar="N", help="the first rows of each table")
-    bounds.add_argument("--max-bytes", type=_number, metavar="N", help="of the printed JSON, at most")
+    bounds.add_argument("--top", type=_number, metavar="N", help="only the first N rows of each table")
+    bounds.add_argument("--max-bytes", type=_number, metavar="N", help="maximum size of the JSON output")
 
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a non-negative integer")
     return int(text)
 
 
 def show_report(arguments: argparse.Namespace) -> None:
-    """Print the report; warnings and progress go to stderr. Raises UserError where nothing could be read."""
+    """Print the report; warnings and progress go to stderr. Raises UserError if nothing could be read."""
     sections = [name for names in arguments.section for name in names.split(",") if name]
     ask = AnswerLimits(sections, arguments.top, arguments.max_bytes)
     with text.progress_bar() as advance:
@@ -106,7 +103,7 @@ def show_report(arguments: argparse.Namespace) -> None:
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
-    """Print all warnings; return the error where nothing was read."""
+    """Print all warnings; return the error if nothing was read."""
     warnings, reason = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
     for notice in warnings if warnings != [reason] else []:
         print(visible(f"warning: {notice}"), file=sys.stderr)
@@ -123,12 +120,12 @@ def _check_rank(report: reports.Report, rank: int | None) -> None:
             ranks.update(run.job.map.ranks, (row.rank for row in run.workers if row.rank is not None))
     if rank is not None and rank not in ranks:
         names = ", ".join(map(str, sorted(ranks)))
-        listed = f"those here: {names}" if ranks else "there is no job of several ranks here"
-        raise WrongArgument(f"no rank {rank}; {listed}")
+        listed = f"available: {names}" if ranks else "there is no job of several ranks"
+        raise WrongArgument(f"there is no rank {rank}; {listed}")
 
 
 def default_logdir() -> str:
-    """Return `runs` if there is such a folder, otherwise the working directory."""
+    """Return `runs` if it exists, otherwise the working directory."""
     return _USUAL_LOGDIR if os.path.isdir(_USUAL_LOGDIR) else "."
 
 
@@ -148,7 +145,7 @@ def _print_shown(shown: Shown) -> None:
     if shown.kernel:
         print_kernel(console, shown.kernel)
     if how := shown.verify:
-        text_table.print_lines(console, "How to verify it:", indent="  ")
+        text_table.print_lines(console, "How to verify the fix:", indent="  ")
         text_table.print_lines(console, how.record, indent="    ")
         text_table.print_command(console, how.compare, indent="    ")
         if how.expect:
@@ -173,12 +170,12 @@ def _show_schema(arguments: argparse.Namespace) -> None:
 
 
 def skill() -> str:
-    """Return the text of SKILL.md: what an agent needs to know to use this."""
+    """Return SKILL.md, the instructions for agents."""
     return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
 
 
 def _show_skill(arguments: argparse.Namespace) -> None:
-    """Print it, or write it below a folder of skills. Raises UserError where that cannot be written."""
+    """Print it, or write it below a folder of skills. Raises UserError if that folder is not writable."""
     if arguments.install is None:
         sys.stdout.write(skill())
         return

@@ -1,7 +1,7 @@
-"""Print a report on one screen: what a step takes, what to change, where a step goes, and what to ask next.
+"""Print a report on one screen: the step time, what to change, where the time goes, and further commands.
 
-The first three lines are enough to act on: the verdict, the first finding with its place and its prediction, what to
-do. Where nothing would make a step faster they say so, and what is worth knowing is below.
+The first three lines are enough to act on: the verdict, the first finding with its place and prediction, and what to
+do. If no fix makes a step faster they state that, and other findings follow.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
-NOTHING_FASTER = "Nothing that is known would make a step much faster."
-NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_FASTER = "No known fix would make a step much faster."
+NOTHING_TO_CHANGE = f"No findings: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
 NOTHING_COMPILED_SHOWS = (
-    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
+    "No findings about compilation. To see where the time of a step goes, record a trace, too, with "
     "tb_torchcompile_plugin.tensorboard_trace_handler."
 )
-NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
+NOTHING_IN_A_PART = "No findings in the part that could be read; the rest may contain some. See the warning."
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 _RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
@@ -35,7 +35,7 @@ _FINDINGS, _PARTS, _RANKS, _RUNS = 5, 9, 5, 8
 
 
 def print_screen(console: Console, report: Report, logdir: str) -> None:
-    """Print the newest run, and the others as a table. Into a pipe the same without colours."""
+    """Print the newest run, and the others as a table. Into a pipe, without colors."""
     report = _newest_run_first(report)
     answer, commands = first_answer(report), Commands(logdir)
     _print_first(console, report, answer)
@@ -45,13 +45,13 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     _print_compiled(console, answer)
     others = [row for row in report.all_runs if row.run != report.runs[0].run]
     text_table.print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
-    text_table.print_title(console, "What to ask next")
+    text_table.print_title(console, "Next commands")
     for command, why in _next(report, answer, commands).items():
         text_table.print_command(console, command, why)
 
 
 def _newest_run_first(report: Report) -> Report:
-    """Return the report with the run that was recorded last as its first, and its findings alone."""
+    """Return the report with the newest run first, and only its findings."""
     if len(report.runs) < 2:
         return report
     rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
@@ -62,7 +62,7 @@ def _newest_run_first(report: Report) -> Report:
 
 
 def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
-    """Print the verdict, the first finding and what to do. They are folded, and never cut."""
+    """Print the verdict, the first finding and what to do. Lines are wrapped, never truncated."""
     span, first = answer.span, answer.first
     run = f"Run {answer.run.run}: " if answer.run and len(report.runs) > 1 else ""
     lost = span.coverage.worst() if span else None
@@ -74,9 +74,9 @@ def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
             f"The {len(report.runs)} runs are ranks of one job: put their traces into one folder to compare them.",
         )
     if lost:
-        # Of a span that lacks too much, the headline begins with this.
-        known = "" if lost.sentence in headline else f"{lost.sentence} "
-        _print(console, f"{known}{lost.fix}")
+        # If coverage is insufficient, the headline begins with this sentence.
+        sentence = "" if lost.sentence in headline else f"{lost.sentence} "
+        _print(console, f"{sentence}{lost.fix}")
     if first:
         _print_finding(console, report, answer, first)
     else:
@@ -89,14 +89,14 @@ def _print(console: Console, text: str, style: str = "", indent: str = "") -> No
 
 
 def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
-    """Print that there is no finding, and what was considered."""
+    """Print that there are no findings, and what was considered."""
     span = answer.span
     is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
     nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
     _print(console, NOTHING_IN_A_PART if is_partial or is_lossy else nothing)
     if span and span.coverage.level != "insufficient":
         reasons = "; ".join(span.overview.considered)
-        _print(console, f"Considered: {reasons or 'every kind of finding; none applies here'}")
+        _print(console, f"Considered: {reasons or 'all kinds of findings; none applies'}")
 
 
 def _print_finding(console: Console, report: Report, answer: FirstAnswer, first: RunFinding) -> None:
@@ -114,21 +114,21 @@ def _print_finding(console: Console, report: Report, answer: FirstAnswer, first:
 
 
 def _are_ranks(report: Report) -> bool:
-    """Whether each run is another rank: some programs write each rank into a folder of its own."""
+    """Whether each run is a different rank: some programs write each rank into its own folder."""
     ranks = [worker.rank for run in report.runs for worker in run.workers]
     is_one_each = len(report.runs) == len(ranks) == len(set(ranks)) > 1
     return is_one_each and None not in ranks
 
 
 def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
-    """Return the headline without the title of the finding that is below it."""
+    """Return the headline without the title of the finding that follows."""
     job, span = answer.job, answer.span
     if job is None or all(row.title not in answer.headline for row in job.findings):
         return answer.headline.replace(f" {first.title}.", "")
     if span and answer.worker:
         headline = span.overview.headline.replace(f" {first.title}.", "")
         return f"Job of {job.ranks} ranks, rank {answer.worker.rank}: {headline}"
-    step = "" if job.step_us is None else f", {duration(job.step_us)} a step"
+    step = "" if job.step_us is None else f", {duration(job.step_us)} per step"
     return f"Job of {job.ranks} ranks{step}. {job.basis}"
 
 
@@ -138,7 +138,7 @@ def _location(row: RunFinding) -> str:
 
 
 def _print_findings(console: Console, report: Report, answer: FirstAnswer) -> None:
-    """Print all but the first one. What several workers have in common is one finding, each by its own time."""
+    """Print all except the first. A finding that several workers share is printed once."""
     rows = [row for row in report.findings if row != answer.first]
     if not rows:
         return
@@ -152,50 +152,50 @@ def _print_findings(console: Console, report: Report, answer: FirstAnswer) -> No
 
 
 def _who(row: RunFinding) -> str:
-    """Return " (ranks 0, 1)", or how many spans have the finding; "" for one alone."""
+    """Return " (ranks 0, 1)", or the number of spans with the finding; "" for one."""
     if len(row.ranks) > 1:
         return f" (ranks {listed_numbers(row.ranks)})"
-    return f" ({row.times} times)" if row.times > 1 else ""
+    return f" ({row.times} spans)" if row.times > 1 else ""
 
 
 def _print_ranks(console: Console, answer: FirstAnswer) -> None:
-    """Print those that the first finding names, then those that others wait for longest."""
+    """Print the ranks of the first finding, then those that others wait for longest."""
     if (job := answer.job) is None:
         return
     named = answer.first.where if answer.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))[:_RANKS]
-    title = f"Ranks, {len(rows)} of {job.world_size or job.ranks}; waits are of all that was recorded"
+    title = f"Ranks, {len(rows)} of {job.world_size or job.ranks}; waits are totals of the recording"
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
-        title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
+        title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than shown"
     text_table.print_table(console, title, rows, names=_RANK_COLUMNS)
 
 
 def _print_parts(console: Console, answer: FirstAnswer) -> None:
-    """Print where a step or the span goes; without a trace where compiling goes."""
+    """Print where the time of a step or of the span goes; without a trace, where compile time goes."""
     span = answer.span
     if span and span.coverage.level == "insufficient":
-        return  # why the host or a GPU waits is unknown
+        return  # causes of waiting are unknown
     if span and (rows := span.step.mean_parts):
         title = _title_of_parts(answer, span, rows[0].kind)
-        if any(warning.tells_of_a_cut for warning in span.warnings):
-            title += ". The trace is cut off: what is missing of it counts as idle"
+        if any(warning.is_truncated for warning in span.warnings):
+            title += ". The trace is cut off: the missing part counts as idle"
         if rows[-1].kind == "profiler":
-            title += f". The profiler adds {duration(rows[-1].time_us)} to each step"
+            title += f". The profiler adds {duration(rows[-1].time_us)} per step"
         _print_shares(console, title, _named(span, [row for row in rows if row.kind != "profiler"]))
     elif answer.compiled and (phases := answer.compiled.phases_s):
         percents = answer.compiled.phases_percent
         parts = [_part("", name.replace("_", " "), 1e6 * s, percents[name]) for name, s in phases.items()]
-        _print_shares(console, "Where compiling goes", parts)
+        _print_shares(console, "Where compile time goes", parts)
 
 
 def _part(kind: str, words: str, time_us: float, percent: float) -> MeanPart:
-    """Return a part by its name in words."""
+    """Return a part with a readable name."""
     return MeanPart(kind, words, time_us, percent)  # type: ignore[arg-type]
 
 
 def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
-    """Return each part by its name; Python that was not recorded is unaccounted time."""
+    """Return each part with a readable name; Python that was not recorded is unaccounted time."""
     named = {name for row in span.ledger if row.kind == "python" for name in row.names}
     words = {str(kind): words for kind, words in KIND_WORDS.items()}
     if all(map(is_region, named)):
@@ -208,7 +208,7 @@ def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
 
 
 def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> None:
-    """Print the largest parts, and all others as one."""
+    """Print the largest parts, and the sum of the others."""
     rows = sorted(rows, key=lambda row: -row.time_us)
     shown, rest = rows[:_PARTS], rows[_PARTS:]
     if rest:
@@ -220,11 +220,11 @@ def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> Non
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
     report = span.step
     count = report.step_time.steps
-    steps = f"a step goes, mean of {plural(count, 'step')}" if count else "the span goes"
+    steps = f"the time of a step goes (mean of {count:,})" if count else "the time of the span goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []
     number = spans.index(span.span) + 1 if span.span.isdigit() else span.span
     which = f", in span {number} of {len(spans)}" if len(spans) > 1 else ""
-    gpu = "" if kind == "host" else ": the GPU at work, or idle while the host does what is named"
+    gpu = "" if kind == "host" else ": GPU busy by kernel, idle by host activity"
     return f"Where {steps}{_worker(answer)}{which}{gpu}"
 
 
@@ -252,17 +252,17 @@ def _print_compiled(console: Console, answer: FirstAnswer) -> None:
 
 
 def _next(report: Report, answer: FirstAnswer, commands: Commands) -> dict[str, str]:
-    """Return commands, with what each is for."""
+    """Return commands and what each one prints."""
     reasons: dict[str, str] = {}
     if (first := answer.first) is not None:
         span = Address(first.run, first.worker, first.span or "")
         id = Table(Address(), "findings", [first]).ids[0]
-        reasons[commands.show(id)] = "evidence, prediction, how to verify it"
+        reasons[commands.show(id)] = "evidence, prediction, and how to verify the fix"
         if first.fix and first.span:
-            reasons[commands.what_if(span, first.fix)] = "where a step goes with the fix"
-        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is fixed and recorded"
+            reasons[commands.what_if(span, first.fix)] = "the step after the fix"
+        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "after recording the fix"
     if answer.span:
-        reasons[f"{commands.tables(['kernels'])} --top 10"] = "the hottest kernels"
+        reasons[f"{commands.tables(['kernels'])} --top 10"] = "the most expensive kernels"
     if len(report.all_runs) > _RUNS + 1:
         reasons[commands.rows("all_runs")] = "all runs"
     reasons[commands.full()] = "all tables"

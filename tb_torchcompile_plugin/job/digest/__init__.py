@@ -1,1 +1,1 @@
-"""Digests: what a job needs of one of its ranks, in a small file next to the trace."""
+"""Digests: the data of one rank that a job needs, in a small file next to the trace."""

@@ -1,4 +1,4 @@
-"""How is a digest stored? As one protobuf message of compressed sections, written whole or not at all."""
+"""Store a digest as one protobuf message of compressed sections, written completely or not at all."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,10 @@ def left_out(what: str, kept: int, total: int) -> list[DigestNotice]:
     """Return the notice that only the first rows are there; [] where all are."""
     if kept >= total:
         return []
-    problem = f"too long for a digest: of {total} {what} it holds {f'the first {kept}' if kept else 'none'}"
-    return [DigestNotice(problem=problem, kept="The trace holds all of it", next_step="Record fewer steps")]
+    problem = f"too long for a digest, which has {f'the first {kept}' if kept else 'none'} of {total} {what}"
+    return [
+        DigestNotice(problem=problem, kept="The trace contains all of them", next_step="Record fewer steps")
+    ]
 
 
 def packed(*columns: Int64s) -> bytes:
@@ -72,12 +74,12 @@ def load(file: File) -> Digest:
 
 
 def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
-    """Read each in its turn, or return why it cannot be read."""
+    """Read them one by one; yield why a file cannot be read."""
     for file, data in zip(files, _read_all(files)):
         message = data if isinstance(data, UserError) else _parsed(data, file.path)
         if isinstance(message, Digest) and message.format_version > FORMAT_VERSION:
             message = UserError(
-                f"the digest has format version {message.format_version}, this reads up to {FORMAT_VERSION}",
+                f"the digest has format version {message.format_version}; this version reads up to {FORMAT_VERSION}",
                 file=file.path,
                 next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
             )
@@ -85,7 +87,7 @@ def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
 
 
 def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
-    """Read files whole: there are thousands of them, and each is small."""
+    """Read complete files, of which there are thousands of small ones."""
     contents = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _REQUESTS)
     for file in files:
         if file.size <= 2 * MOST_BYTES:
@@ -99,14 +101,14 @@ def _parsed(data: bytes, path: str) -> Digest | UserError:
     try:
         message: Digest = Digest.FromString(data)
     except DecodeError:
-        return UserError("the file is no digest, or is cut off", file=path, next_step=_WRITE_AGAIN)
+        return UserError("the file is not a digest, or is cut off", file=path, next_step=_WRITE_AGAIN)
     if message.format_version == 0:
-        return UserError("the file is no digest", file=path, next_step=_WRITE_AGAIN)
+        return UserError("the file is not a digest", file=path, next_step=_WRITE_AGAIN)
     return message
 
 
 def is_current(file: File | None, trace: File) -> bool:
-    """Whether it is a digest of this very trace. One that a newer version of the package wrote counts, too."""
+    """Whether it is a digest of this trace, also if a newer version of the package wrote it."""
     if file is None:
         return False
     (data,) = _read_all([file])

@@ -41,10 +41,10 @@ def digest_columns(profile: Profile) -> rank_digest.DigestColumns:
 
 
 class _Excerpt(NamedTuple):
-    """How much of a recording its digest holds, each from the first one on."""
+    """How much of a recording its digest contains, from the first one on."""
 
     calls: int  # steps; where none are marked, collectives
-    host: int  # the same, of which it is told what the host did
+    host: int  # the same, with the activity of the host
     compiled: int  # rows of each table of what was compiled
 
 
@@ -102,7 +102,7 @@ def _columns(profile: Profile, kept: _Excerpt) -> rank_digest.DigestColumns:
 
 
 def _identified(profile: Profile) -> pb.Digest:
-    """Return a message that holds only what the trace and the log tell of the rank."""
+    """Return a message with only the facts of the trace and the log about the rank."""
     trace = profile.trace
     begin, end = trace.window()
     message = pb.Digest(
@@ -229,7 +229,7 @@ def _host(profile: Profile, moments: Int64s) -> rank_digest.HostParts:
 
 
 def _by_stretch(moments: Int64s, begin: Int64s, end: Int64s, code: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return (stretch, code, ns): how much of the pieces of each code lies in each stretch between two cuts."""
+    """Return (interval, code, ns): the time of each code in each interval between two cuts."""
     first = np.maximum(np.searchsorted(moments, begin, side="right") - 1, 0)
     last = np.minimum(np.searchsorted(moments, end), max(len(moments) - 1, 0))
     piece, stretch = ranges(first, np.maximum(last - first, 0))

@@ -1,4 +1,4 @@
-"""What does a job know about one of its ranks? Columns made from a trace, or read from the file of a digest.
+"""The data of a job about one rank: columns computed from a trace, or read from a digest.
 
 Times are ns by the clock of the rank's trace, from its `base_ns`; those of collectives are Unix time. Reading raises
 UserError where the tables of a file are damaged or contradict each other: such a rank is not one of the job.
@@ -89,7 +89,7 @@ class DigestDetails(NamedTuple):
 
 
 class DigestColumns(NamedTuple):
-    """All that a job knows about one rank."""
+    """All data of a job about one rank."""
 
     header: pb.Digest  # what is stored as it is: whose digest it is, notices, and what was compiled
     calls: RankCalls
@@ -140,7 +140,7 @@ class RankDigest(Memoized):
 
     @property
     def host_steps(self) -> int:
-        """Of how many steps, marked or not, it is known what the host did."""
+        """The number of steps, marked or not, with the activity of the host."""
         return max(int(self.columns.header.host_steps), 1)
 
     @property
@@ -263,7 +263,7 @@ def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
 
 @lru_cache(1 << 14)
 def _ranks(column: bytes) -> tuple[int, ...]:
-    """Return the same tuple for all ranks of a group: of large groups each would hold a copy."""
+    """Return the same tuple for all ranks of a group, instead of a copy for each."""
     (ranks,) = unpacked(column, 1)
     return tuple(ranks.tolist())
 

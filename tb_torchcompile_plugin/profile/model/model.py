@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 from tb_torchcompile_plugin.profile.profile import Profile
 
 CALL_NS = 5_000  # of a call that does not wait, where no other call shows it; chosen by eye
-_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most; chosen by eye
+_RETURN_NS = 20_000  # a call returns at most this long after the end of its wait; chosen on the recordings
 
 
 class Model(NamedTuple):

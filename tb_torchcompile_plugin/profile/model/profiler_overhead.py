@@ -1,4 +1,4 @@
-"""How long are the steps when nobody records? Recording makes the host slower, the GPU not.
+"""Estimate unprofiled steps: profiling slows the host but not the GPU.
 
 Each slice that is written costs the thread that runs it the same, half of it right before it begins and half right
 after it ended, so code of many short ones suffers most. How long steps take outside of the recorded window is known
@@ -64,7 +64,7 @@ def without_overhead(profile: Profile, changed: Model, slice_ns: int) -> Model:
 
 
 def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
-    """Return the share that is left of times in which so many slices were written."""
+    """Return the remaining share of times in which this many slices were written."""
     cost = slices * min(slice_ns, _LONGEST_NS)
     left: Floats = np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1)
     return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))

@@ -1,9 +1,8 @@
-"""Answers that outlive their process: what was computed from some files is there the next time that somebody asks.
+"""Keep computed answers in memory and on disk, so that they are available to the next process.
 
-Each question about a first file (a trace, or compile data) has one file on disk, below the user's cache directory. It
-holds a key of what the answer was computed from, so that an outdated answer is computed again and then replaced. It is
-written under a temporary name and renamed. One that is damaged is as good as none. What cannot be written is known to
-this process alone.
+Each question about a first file (a trace, or compile data) has one file below the user's cache directory. It contains a
+key of the files that the answer was computed from; outdated answers are computed again and replaced. Files are written
+under a temporary name and renamed; damaged ones are ignored. Answers that cannot be written stay in memory.
 """
 
 import os
@@ -38,9 +37,9 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 class AnswerSource(NamedTuple):
-    """What an answer is computed from."""
+    """The files that an answer is computed from."""
 
-    files: tuple[File, ...]  # the one that it is about comes first
+    files: tuple[File, ...]  # its subject is first
     # the run that it is compared with, which the answer names; its files are among `files`
     baseline: str = ""
 
@@ -49,9 +48,9 @@ class AnswerStore:
     """Answers in memory, and below it on disk."""
 
     def __init__(self, most: int, *, large_files_only: bool) -> None:
-        """Hold so many answers in memory.
+        """Keep at most this many answers in memory.
 
-        large_files_only: whether answers stay in memory that are about a file that is read as fast as an answer.
+        large_files_only: keep only answers about large files in memory: small files are read as fast as an answer.
         """
         self._memory = Memo(most)
         self._large_files_only = large_files_only

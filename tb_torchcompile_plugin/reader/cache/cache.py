@@ -95,7 +95,7 @@ def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is complete or absent, whoever else writes it. Raises OSError."""
+    """Write a file atomically, also with concurrent writers. Raises OSError."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

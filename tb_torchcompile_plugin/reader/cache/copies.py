@@ -93,9 +93,9 @@ def _copy(file: File, progress: Advance | None, cancelled: Cancel | None, keep: 
             _fetch(_now(file), Path(folder), progress, cancelled)
         except OSError as error:
             raise UserError(
-                f"the copy of it cannot be written ({error.strerror or error})",
+                f"its local copy cannot be written ({error.strerror or error})",
                 file=file.path,
-                next_step="Make room, or let TB_TORCHCOMPILE_CACHE name a folder with more of it",
+                next_step="Free disk space, or set TB_TORCHCOMPILE_CACHE to a folder with more space",
             ) from error
         yield Path(folder, file.name)
 
@@ -137,7 +137,7 @@ def _now(file: File) -> File:
         return file
     now = filesystem.remote_file(file.path)
     if now is None:
-        raise UserError("is a folder now", file=file.path, next_step="Reload")
+        raise UserError("is now a folder", file=file.path, next_step="Reload")
     return now
 
 
@@ -157,7 +157,7 @@ def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Cancel
             return file
         file = now
     raise UserError(
-        "keeps changing while it is fetched", file=file.path, next_step="Reload once it has been written"
+        "keeps changing while it is fetched", file=file.path, next_step="Reload when writing has finished"
     )
 
 

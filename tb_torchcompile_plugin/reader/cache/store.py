@@ -1,6 +1,6 @@
 """Store parsed traces: `open_trace` reads a file once and maps its columns from the user's cache ever after.
 
-An entry is a directory of .npy columns plus `contents.json`, which holds all else and a checksum of every file.
+An entry is a directory of .npy columns plus `contents.json`, which contains all else and a checksum of each file.
 It is named after the trace's path, size, modification time and the format version. An entry that does not check out
 is thrown away, and the trace read again. Nothing is ever written next to the trace.
 """
@@ -95,7 +95,7 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
+        _log.warning("a damaged cache entry is replaced: %s (%s)", entry, error)
         return None
     cache.mark_used(entry)
     return Trace(
@@ -136,7 +136,7 @@ def _read_and_store(
             (temporary / "contents.json").write_bytes(msgspec.json.encode(stored))
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    with contextlib.suppress(OSError, ValueError):  # somebody may have removed the entry already
+    with contextlib.suppress(OSError, ValueError):  # another process may have removed the entry
         # by the names that the files have now, so that it is noticed when they are cut off
         return replace(trace, columns={name: load_column(entry, name) for name in trace.columns})
     return trace

@@ -18,7 +18,7 @@ HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n
 
 
 def untab(body: bytes) -> tuple[bytes, bool]:
-    """Return the payload lines without their TAB, and whether something else wrote lines between them."""
+    """Return the payload lines without their TAB, and whether foreign lines are between them."""
     body = body.removeprefix(b"\r")
     if body.count(b"\n") == body.count(b"\n\t"):
         return body[2:].replace(b"\n\t", b"\n"), False

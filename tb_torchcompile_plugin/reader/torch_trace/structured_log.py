@@ -151,11 +151,11 @@ class _LogReader:
         for raw, offset, is_last in self._raw_records():
             self._take(raw, offset, is_last)
             if self._damages > _MOST_DAMAGES:
-                self._log.records.unreadable["all that follows so much damage was passed over"] += 1
+                self._log.records.unreadable["the rest was skipped after too much damage"] += 1
                 break
         if not self._records:
             raise UserError(
-                "the log holds no record of torch.compile",
+                "the log contains no records of torch.compile",
                 file=self._path,
                 next_step="Set TORCH_TRACE to a folder before the run, and record it again",
             )
@@ -176,7 +176,7 @@ class _LogReader:
         for chunk in self._chunks():
             start = 0
             if length > _MOST_RECORD:
-                self._damage("records too large to be one, of which the beginning was read")
+                self._damage("records that are too large, of which only the beginning was read")
                 yield pieces[0], offset, False
                 pieces, offset, length = [], offset + length, 0
             if ends_line and chunk[:1] == b"V":
@@ -213,7 +213,7 @@ class _LogReader:
             is_cut_off = is_last and raw[:1] == b"V"
             if raw.strip():
                 self._damage(
-                    "the last line is cut off" if is_cut_off else "no record (garbage between records)"
+                    "the last line is cut off" if is_cut_off else "not a record (garbage between records)"
                 )
             return
         metadata = self._envelope(head["json"], is_last)
@@ -241,7 +241,7 @@ class _LogReader:
         except (ValueError, RecursionError):
             metadata = None
         if not isinstance(metadata, dict):
-            self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
+            self._damage("the last line is cut off" if is_last else "an envelope is not JSON")
             return None
         if readable.encode("utf-8", "surrogatepass") != text:
             self._damage("invalid UTF-8")

@@ -1,7 +1,7 @@
 """Events to columns: a `Decoder` takes batches of events and gives out `DecodedPart`s, bundles of small numpy arrays.
 
 Strings become `codes` at once. Events as torch's own writer lays them out are read by their `layout`, all others by a
-JSON decoder; what comes of it is the same.
+JSON decoder; the result is the same.
 """
 
 import os
@@ -52,7 +52,7 @@ class Vocabulary:
     texts: dict[str, list[bytes]] = field(default_factory=dict)
 
     def learn(self, part: "DecodedPart") -> None:
-        """Add what the decoder learnt with this part, which is explained by all of it from then on."""
+        """Add the codes that the decoder created for this part."""
         self.combos.extend(part.vocabulary.combos)
         for name, words in part.vocabulary.texts.items():
             self.texts.setdefault(name, []).extend(words)
@@ -249,7 +249,7 @@ def _select(events: Sequence[Any], mask: Array) -> list[Any]:
     return list(events) if mask.all() else list(compress(events, mask.tolist()))
 
 
-_CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
+_CHUNKS = 2  # of about 2 MB: consecutive requests usually need as many
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 

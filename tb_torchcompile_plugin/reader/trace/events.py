@@ -196,7 +196,7 @@ def _args_from_object(args: dict[str, Any]) -> Args:
 
 
 def finite(value: Any) -> float | None:
-    """Return a number, or the number in a string; None for all else."""
+    """Return a number, or the number in a string; otherwise None."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -257,7 +257,7 @@ def _raw_backslashes(text: bytes) -> bytes:
 
 
 def _quotes_in_name(text: bytes) -> bytes:
-    """End the name at the first place that looks like an end of it and makes the whole text decode."""
+    """End the name at the first possible end that makes the whole text decodable."""
     start = _NAME_START.search(text)
     if start is None:
         return text

@@ -1,7 +1,7 @@
 """Kineto traces: the JSON that torch.profiler exports, plain or gzip, of any size and layout, as columns.
 
-`read_trace` gives a `Trace`. Times are integer nanoseconds, exactly as written. What could not be read is
-counted in `Trace.notices`; only a file that holds no trace at all raises. Nothing here imports torch.
+`read_trace` returns a `Trace`. Times are integer nanoseconds, exactly as written. Unreadable parts are counted in
+`Trace.notices`; only files without a trace raise. Nothing here imports torch.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "rea
 
 
 class _Column:
-    """An attribute of a `Trace` that is its column of that name."""
+    """An attribute of a `Trace` that returns the column with its name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -77,7 +77,7 @@ class Trace(Contents):
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
     Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread, python_id,
-    python_parent. They, rows and places are int32 where all of the column fit, else int64. `event` is the slice's place
+    python_parent. They, rows and indices are int32 if the column fits, otherwise int64. `event` is the slice's place
     among all events of the file.
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.
@@ -129,8 +129,8 @@ class Trace(Contents):
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the file ends before its events do: of no moment is it known what else happened then."""
-        return any(notice.tells_of_a_cut for notice in self.notices)
+        """Whether the file is truncated: at any time, other events may be missing."""
+        return any(notice.is_truncated for notice in self.notices)
 
     @property
     def is_lossy(self) -> bool:
@@ -138,9 +138,9 @@ class Trace(Contents):
         return any(notice.is_missing_something for notice in self.notices)
 
     def is_whole(self) -> bool:
-        """Whether its columns can still be touched; otherwise it must be read again.
+        """Whether its columns are still accessible; otherwise it must be read again.
 
-        A mapped file that is shorter than its column would end the process (SIGBUS). One without a name cannot be cut.
+        A mapped file that is shorter than its column would end the process (SIGBUS). Unnamed files cannot be truncated.
         """
         for column in self.columns.values():
             mapped = column.base
@@ -204,7 +204,7 @@ class Trace(Contents):
         return self.extent(slices.TORCH_CATS if slices.TORCH_CATS.intersection(self.cats) else None)
 
     def extent(self, cats: AbstractSet[str] | None = None) -> tuple[int, int]:
-        """Return the same with slices of these categories, or of any but "Trace"."""
+        """Return the window of slices of these categories, or of all except "Trace"."""
         mask = [cat != "Trace" if cats is None else cat in cats for cat in self.cats]
         counted = np.array(mask or [False], bool)[self.cat]
         counted[self.implausible()] = False
@@ -227,8 +227,8 @@ class Trace(Contents):
     def implausible(self) -> Array:
         """Return the rows (ascending) of slices whose times cannot be true; they are drawn, but not counted.
 
-        GPU work that begins before the call that launched it, and what lies far outside of all other slices, as a time
-        stamp of 0 or a clock that was converted wrongly.
+        GPU work that begins before its launch call, and slices far outside all others, for example with a time stamp of
+        0 or a wrongly converted clock.
         """
         launch, rows = np.asarray(self.launch_of()), np.arange(len(self))
         wrong = (launch >= 0) & (self.ts < self.ts[launch] - _CLOCK_ERROR_NS)
@@ -240,7 +240,7 @@ class Trace(Contents):
 
     @cached_once
     def call_rows(self) -> Array:
-        """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
+        """Return the rows (ascending) of host calls. Cached, because many analyses search their names."""
         return narrow(self.select(cat=slices.CALL_CATS))
 
     @kept
@@ -277,10 +277,10 @@ def read_trace(
 ) -> Trace:
     """Read a trace file.
 
-    progress: called now and then. cancelled: asked now and then; true ends the reading with `Cancelled`.
+    progress: called regularly. cancelled: called regularly; true stops reading with `Cancelled`.
     workers: processes to read with; 1 reads in this process, None chooses by the file's size and the machine.
     chunk_bytes: text decoded at once; the result does not depend on it, nor on `workers`.
-    Raises UserError for what holds no trace; everything else is salvaged, with notices.
+    Raises UserError if there is no trace; everything readable is kept, with notices.
     """
     return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
 
@@ -316,9 +316,9 @@ def ingest(
             contents, columns = _finish(outcome, source.size, directory, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
-                "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+                "this is not a PyTorch profiler trace: it contains no events of torch",
                 file=path,
-                next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
+                next_step="Record it with torch.profiler, or open it in the tool that wrote it",
             )
         contents.file = (before.st_size, before.st_mtime_ns)
         metadata, damage = read_surroundings(head, outcome.stop.tail)
@@ -332,7 +332,7 @@ def ingest(
 
 
 def _worker_count(workers: int | None, source: Source) -> int:
-    """Return as many as asked for; otherwise one per core, if the file is worth starting processes for."""
+    """Return the requested number; otherwise one per core if the file is large enough."""
     if workers is None:
         packed = isinstance(source, GzipSource)
         size = source.size * (_TYPICAL_PACKING if packed else 1)
@@ -365,10 +365,10 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
     try:
         now = os.stat(path)
     except OSError:
-        return [Notice(path, "the file was removed while it was read", "what was read is shown")]
+        return [Notice(path, "the file was removed while it was read", "the part that was read is shown")]
     if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
         return []
-    kept = "its state at the start of reading is shown"
+    kept = "its state when reading started is shown"
     return [Notice(path, "the file changed while it was read", kept, "Reload")]
 
 
@@ -376,7 +376,9 @@ def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> li
     kept = f"{contents.events} events were read and are shown"
     notices = []
     unfinished = outcome.stop.state == "eof"
-    step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
+    step = (
+        "If it is still being written, reload later; otherwise copy or record it again" if unfinished else ""
+    )
     losses = dict(contents.losses)
     if outcome.stop.problem or unfinished:
         problem = outcome.stop.problem or "the trace is cut off: the file ends before its events do"
@@ -393,7 +395,7 @@ def _notices(path: str, outcome: Outcome, contents: Contents, damage: str) -> li
     if pairs:
         notices.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
     if not contents.events and not notices:
-        notices.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
+        notices.append(Notice(path, "the trace contains no events", "", "Check that the profiler was active"))
     return notices
 
 

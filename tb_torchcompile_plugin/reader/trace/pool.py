@@ -190,7 +190,7 @@ def read_events(task: Task, source: Source, meter: Meter, workers: int, folder: 
 
 
 def _reports(task: Task, meter: Meter, workers: int, folder: str, *, packed: bool) -> Reports:
-    """Return what processes read of the file. packed: each of them inflates all of it."""
+    """Return the parts that processes read. packed: each process decompresses the whole file."""
     inbox: queue.Queue[Any] = queue.Queue()
     indices = itertools.count()  # shared by the threads that talk to the processes
     processes: list[_Process] = []

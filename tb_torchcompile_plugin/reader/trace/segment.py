@@ -1,6 +1,6 @@
 """Read the event array segment by segment into a decoder: fast in chunks, slowly where a chunk does not decode.
 
-A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stand inside a string, so a separator
+A chunk ends at a separator, `}, {"key":`. In valid JSON a raw `"` cannot be inside a string, so a separator
 is structural. Only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
@@ -48,10 +48,10 @@ _scan = json.JSONDecoder(strict=False).raw_decode
 
 DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
-NO_EVENT = "entries that are no events, skipped"
+NO_EVENT = "entries that are not events, skipped"
 BAD_UTF8 = "events with invalid UTF-8, repaired"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-GARBAGE = "stretches between events that are no JSON, skipped"
+GARBAGE = "text between events that is not JSON, skipped"
 
 
 class ScanStep(NamedTuple):
@@ -323,7 +323,7 @@ class Meter:
             raise Cancelled(f"reading {self._path} was cancelled")
 
     def at(self, consumed: int, events: int) -> None:
-        """Report that so many bytes of the file and events are read."""
+        """Report the numbers of bytes and events that have been read."""
         self.check()
         now = time.monotonic()
         if self._progress is None or now - self._last < self._EVERY:

@@ -1,8 +1,8 @@
-"""Bytes of a trace file by offset, whether it is plain or gzip, and what stands around its event array.
+"""Read bytes of a trace file by offset, plain or gzip, and the text around its event array.
 
-A plain file is read at random. A gzip stream is inflated forwards and keeps only what was asked for last,
-so offsets must not fall behind the previous call's. Both stop at the size the file had when it was opened:
-a file that grows is read up to there, one that shrinks ends early.
+Plain files allow random access. Gzip streams are decompressed forwards and keep only the last result, so offsets must
+not decrease. Both stop at the size of the file when it was opened: growing files are read up to there, shrinking ones
+end early.
 """
 
 import json
@@ -45,9 +45,9 @@ def max_inflated_bytes() -> int:
 def open_source(path: str, size: int | None = None) -> "Source":
     """Open a file; its first bytes, not its name, decide how.
 
-    size: how much of it to read, where somebody else has opened it before; None takes what there is now.
+    size: how much to read, if the file was opened before; None for its current size.
 
-    Raises UserError for what is no regular, readable, non-empty file, or is packed in another way.
+    Raises UserError if it is not a regular, readable, non-empty file, or compressed differently.
     """
     descriptor = open_readable(path)
     try:
@@ -60,8 +60,8 @@ def open_source(path: str, size: int | None = None) -> "Source":
             return GzipSource(path, descriptor, size, max_inflated_bytes())
         for prefix, name in _OTHER_FORMATS.items():
             if magic.startswith(prefix):
-                step = "Unpack it, or use gzip"
-                raise UserError(f"the file is packed with {name}", file=path, next_step=step)
+                step = "Decompress it, or use gzip"
+                raise UserError(f"the file is compressed with {name}", file=path, next_step=step)
         return PlainSource(path, descriptor, size)
     except BaseException:
         os.close(descriptor)
@@ -69,7 +69,7 @@ def open_source(path: str, size: int | None = None) -> "Source":
 
 
 def open_readable(path: str) -> int:
-    """Open a regular file. Raises UserError for all else, and where it may not be read."""
+    """Open a regular file. Raises UserError for other kinds of files, and without permission."""
     try:
         return open_regular(path)
     except OSError as error:
@@ -95,17 +95,17 @@ class PlainSource:
             try:
                 part = os.pread(self._descriptor, count, offset)
             except OSError as error:
-                self.problem = f"the file could not be read from byte {offset} on ({error.strerror})"
+                self.problem = f"the file could not be read beyond byte {offset} ({error.strerror})"
                 break
             if not part:
-                self.problem = "the file became shorter while it was read"
+                self.problem = "the file shrank while it was read"
                 break
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def consumed(self, offset: int) -> int:
-        """Return how many bytes lie before `offset`."""
+        """Return how many bytes precede `offset`."""
         return min(offset, self.size)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class GzipSource:
         self._window, self._base, self._done = bytearray(), 0, False
 
     def read(self, offset: int, count: int) -> bytes:
-        """Inflate up to the end of what is asked for, and return it; fewer only at the end."""
+        """Decompress up to the requested end and return the bytes; fewer only at the end of the file."""
         if offset < self._base:
             self._restart()
         while not self._done and self._base + len(self._window) < offset + count:
@@ -162,7 +162,9 @@ class GzipSource:
             self._finish("the gzip stream is cut off")
         if self._base + len(self._window) > self._limit:
             del self._window[max(0, self._limit - self._base) :]
-            self._finish(f"it inflates to more than {self._limit} bytes, the limit set by {_LIMIT_VARIABLE}")
+            self._finish(
+                f"it decompresses to more than {self._limit} bytes, the limit set by {_LIMIT_VARIABLE}"
+            )
 
     def _next_member(self) -> None:
         rest = self._inflater.unused_data
@@ -202,14 +204,14 @@ _EVENT_KEY = re.compile(rb'"ph"\s*:')
 
 @dataclass(frozen=True)
 class Head:
-    """`start`: the offset behind the `[` of the event array. `text`: what stands before it, "" for a bare array."""
+    """`start`: the offset after the `[` of the event array. `text`: the text before it, "" for a bare array."""
 
     start: int
     text: bytes
 
 
 def find_head(source: Source) -> Head:
-    """Find where the events start. Raises UserError for a file that holds no trace."""
+    """Find where the events start. Raises UserError if the file contains no trace."""
     count = _SNIFFED
     while True:
         text = source.read(0, count)
@@ -229,16 +231,14 @@ def _no_trace(source: Source, text: bytes) -> UserError:
     if known := other_format("", text[:_SNIFFED]):
         problem, step = known
     elif not text:
-        problem, step = source.problem or "the file holds nothing", "Record the trace again"
+        problem, step = source.problem or "the file is empty", "Record the trace again"
     elif text.lstrip()[:1] in (b"{", b"["):
-        problem = (
-            "this JSON file holds no traceEvents; it is no profiler trace, or it is cut off before its events"
-        )
+        problem = "this JSON file contains no traceEvents: it is not a profiler trace, or is cut off before its events"
         step = "If the profiler is still writing it, try again later"
     else:
         problem, step = (
-            "this is no profiler trace: it is not JSON",
-            "Give a *.pt.trace.json or *.pt.trace.json.gz file",
+            "this is not a profiler trace: it is not JSON",
+            "Pass a *.pt.trace.json or *.pt.trace.json.gz file",
         )
     return UserError(problem, file=source.path, next_step=step)
 
@@ -262,12 +262,12 @@ def _array_start(text: bytes) -> int | None:
 
 
 def read_surroundings(head: Head, tail: bytes | None) -> tuple[dict[str, Any], str]:
-    """Return the metadata, every top-level key but traceEvents, and what is wrong with it; "" for nothing.
+    """Return the metadata (all top-level keys except traceEvents) and its problem, "" for none.
 
-    It is before the array and behind its `]`; tail: what follows that, None where the file is cut off before it.
+    Metadata is before the array and after its `]`. tail: the text after that, None if the file ends before it.
     """
     if not head.text.strip():
-        return {}, "something follows the event array" if tail and tail.strip() else ""
+        return {}, "unexpected data follows the event array" if tail and tail.strip() else ""
     text = head.text + (b"[]}" if tail is None else b"[]" + tail)
     start = len(text) - len(text.lstrip())
     try:
@@ -280,7 +280,7 @@ def read_surroundings(head: Head, tail: bytes | None) -> tuple[dict[str, Any], s
         problem = "the metadata around the events is damaged or cut off"
     else:
         rest = text[end:].strip(b" \t\r\n\0")
-        problem = "something follows the end of the trace and was ignored" if rest else ""
+        problem = "unexpected data after the end of the trace was ignored" if rest else ""
         if count := len(_EVENT_KEY.findall(rest)):
             problem += f" ({count} events)"
         metadata = load_object(text[:end], float) or {}

@@ -1,4 +1,4 @@
-"""A small trace out of a large one: the events of a window, as they stand in the file, between the same metadata."""
+"""Cut a small trace out of a large one: the unchanged events of a window, with the same metadata."""
 
 import math
 import re

@@ -92,7 +92,7 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
         "the replay, a µs for each kernel and one between them, and what is behind"
     )
     assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
-    assert row.title.startswith("Launching the compiled graph of a step kernel by kernel")
+    assert row.title.startswith("The GPU waits for kernel launches: 1 compiled graph per step")
     assert (row.severity, row.panel, row.section) == ("critical", "step", "idle")
     assert 'mode="reduce-overhead"' in row.next_step
 
@@ -140,9 +140,8 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
     row = by_rule(tmp_path, [*steps(busy=50), *waits])["data_loading"]
     assert row.predicted is not None
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
-    assert (
-        row.title
-        == "The loop waits for the next batch: without that a step takes about 60 µs (48–66) instead of 100 µs"
+    assert row.title == (
+        "The loop waits for the next batch. Without the wait, a step would take about 60 µs (48–66) instead of 100 µs"
     )
     assert (row.severity, row.saves_us) == ("critical", 120)
 
@@ -181,7 +180,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
     assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
     assert rows["compile_in_steps"].saves_us == 7
-    assert rows["compile_in_steps"].title.startswith("Compiling for the first time took 7.00 µs")
+    assert rows["compile_in_steps"].title.startswith("First-time compilation took 7.00 µs")
 
 
 def test_expensive_guards(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
     assert row.title.startswith(
-        "20 eager operators a step, such as aten::mul, are launched one by one: compiled, a step"
+        "20 eager operators per step, such as aten::mul, are launched one by one. If compiled, a step"
     )
 
 
@@ -211,7 +210,7 @@ def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: 
     alone = eager(80, compiled=False)
     rows = by_rule(tmp_path, alone)
     assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
-    assert "why is unknown" in rows["nothing_compiled"].title, "no compile data"
+    assert "the reason is unknown" in rows["nothing_compiled"].title, "no compile data"
     hooks = CompileSummary()
     hooks.compilations.add(function="_start_recording_forward").key.compile_id = "0/0"
     (finding, *others) = by_rule(tmp_path, alone, hooks).values()
@@ -226,7 +225,7 @@ def test_without_a_gpu_it_is_the_hosts_time_that_tells_whether_anything_is_compi
         return by_rule(tmp_path, in_steps(*make, every=100), deviceProperties=[])
 
     row = on_cpu(slice_("aten::mm", 10, 50))["nothing_compiled"]
-    assert row.severity == "critical" and row.title.startswith("Nothing that runs in the profiled steps")
+    assert row.severity == "critical" and row.title.startswith("No compiled code runs in the profiled steps")
     assert "nothing_compiled" not in on_cpu(slice_("aten::mm", 10, 4)), "4 % of a step"
     region = slice_("Torch-Compiled Region: 0/0", 70, 20)
     assert "nothing_compiled" not in on_cpu(slice_("aten::mm", 10, 50), region)
@@ -243,13 +242,18 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "what torch compiled (1 frame) holds no operation; compiled, a step takes up to" in finding.title
+    assert (
+        "the compiled code (1 frame) contains no operation. If compiled, a step would take up to"
+        in finding.title
+    )
     assert "before anything wraps it" in finding.next_step
     summary.graph_breaks.add(
         file="/home/me/m.py", line=7, reason="Data-dependent branching"
     ).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "m.py:7 breaks the graph before it holds an operation (Data-dependent branching)" in finding.title
+    assert (
+        "m.py:7 breaks the graph before it contains an operation (Data-dependent branching)" in finding.title
+    )
     assert finding.where == ["m.py:7"] and "Move that line out" in finding.next_step
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
@@ -269,7 +273,7 @@ def test_what_was_compiled_but_not_called_is_told_so(tmp_path: Path) -> None:
     summary = CompileSummary()
     summary.compilations.add(function="forward", graph_ops=3).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80, compiled=False), summary)["nothing_compiled"]
-    assert "what torch compiled (1 compilation) is not called here" in finding.title
+    assert "the compiled code (1 compilation) is not called here" in finding.title
 
 
 def test_a_backward_graph_is_compiled_though_its_forward_ran_before_the_recording(tmp_path: Path) -> None:
@@ -296,7 +300,7 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
     assert finding.title == (
-        "forward runs eager: Data-dependent branching; without that a step takes about 43 µs (26–52) "
+        "forward runs eagerly: Data-dependent branching. If compiled, a step would take about 43 µs (26–52) "
         "instead of 100 µs"
     )
     assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
@@ -676,7 +680,7 @@ def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
 def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, USERS))["graph_breaks"]
     assert row.title.startswith(
-        "2 graph breaks, the most expensive at loop.py:113 (the most expensive in your own code at train.py:29): "
+        "2 graph breaks, the most expensive at loop.py:113 (the most expensive in your own code at train.py:29), "
     )
     assert row.where == ["loop.py:113", "train.py:29"]
     assert row.next_step == "Start with the most expensive, loop.py:113. Mend 113. At train.py:29: Mend 29"
@@ -691,7 +695,7 @@ OF_ANY = (
     ("hints", "said"),
     [
         ([OF_ANY, "Use `torch.cond`."], "Use `torch.cond`."),
-        ([OF_ANY], "Write it with torch's own operators, or move it out of the compiled function"),
+        ([OF_ANY], "Rewrite it with torch operators, or move it out of the compiled function"),
     ],
 )
 def test_what_torch_says_of_any_break_is_no_advice(tmp_path: Path, hints: list[str], said: str) -> None:
@@ -712,7 +716,7 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
             summary.recompiles.add(reasons=[reason], file=USERS, line=33).key.compile_id = f"0/{version}"
     row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
-    assert given_up.title.startswith("forward runs eager: it hit the recompile limit; without")
+    assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If compiled")
     assert given_up.next_step.startswith(
         "The guard that failed last is self.global_step == 1. If this number"
     )
@@ -733,11 +737,11 @@ def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
     assert row.title.startswith(
-        "2 graph breaks, the most expensive at loop.py:113 (called at train.py:35): without"
+        "2 graph breaks, the most expensive at loop.py:113 (called at train.py:35), cost"
     )
     assert row.where == ["loop.py:113", "train.py:35"]
     mine = by_rule(tmp_path, *broken_twice(USERS, LIBRARY))["graph_breaks"]
-    assert mine.title.startswith("2 graph breaks, the most expensive at train.py:113: ") and mine.where == [
+    assert mine.title.startswith("2 graph breaks, the most expensive at train.py:113, ") and mine.where == [
         "train.py:113"
     ]
 
@@ -754,7 +758,7 @@ def test_a_librarys_frame_that_was_given_up_is_told_with_the_line_that_calls_it(
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/1"
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
     assert given_up.title.startswith(
-        "wrapper (loop.py:933), called at train.py:46, runs eager: Data-dependent"
+        "wrapper (loop.py:933), called at train.py:46, runs eagerly: Data-dependent"
     )
     assert given_up.where == ["train.py:46"]
 
@@ -782,9 +786,9 @@ def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
         row = by_rule(tmp_path, events, **header).get("empty_profile")
         return (row.severity, row.title) if row else None
 
-    assert empty_profile([]) == ("critical", "The trace holds 0 events: the profiler was not active")
+    assert empty_profile([]) == ("critical", "The trace contains 0 events: the profiler was not active")
     on_host = [slice_("aten::mm", 0, 5)]
-    assert empty_profile(on_host) == ("warning", "The trace holds 0 GPU events, though there is a GPU")
+    assert empty_profile(on_host) == ("warning", "The trace contains 0 GPU events, although there is a GPU")
     assert empty_profile(on_host, deviceProperties=[]) is None
     one = empty_profile(steps(number=1))
     assert one and one[0] == "info" and one[1].startswith("Only 1 step was profiled")
@@ -799,7 +803,7 @@ def test_the_recompile_limit() -> None:
     last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
     (row,) = compile_findings(data_of(summary))
     assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
-    assert row.title.startswith("forward was compiled 3 times and now runs eager")
+    assert row.title.startswith("forward was compiled 3 times and now runs eagerly")
 
 
 def test_caches_that_did_not_help() -> None:
@@ -812,8 +816,8 @@ def test_caches_that_did_not_help() -> None:
     backward = summary.compilations.add()  # of the same compilation
     backward.cache.add(cache="fx_graph", result="miss")
     slow, bypassed = compile_findings(data_of(summary))
-    assert slow.title == "The compile cache missed for 1 compilation, which took 31.0 s"
-    assert bypassed.title.startswith("The AOTAutograd cache was bypassed once, which makes compiling slower")
+    assert slow.title == "1 compilation missed the compile cache and took 31.0 s"
+    assert bypassed.title.startswith("The AOTAutograd cache was bypassed once, which slows down compilation")
     assert bypassed.title.endswith(": it holds a custom op")
 
 

@@ -69,7 +69,7 @@ def test_what_anomaly_mode_does_without_a_slice_is_in_its_range(tmp_path: Path) 
     assert row.predicted.after_us == pytest.approx(700 - 198, abs=2), "and the stacks of forwards"
     assert row.predicted.low_us < 300
     (finding,) = [one for one in span_findings(profile) if one.rule == "anomaly_mode"]
-    assert re.search(r"without that a step takes up to \d+ % less \(30–\d+ %\)$", finding.title)
+    assert re.search(r"Without it, a step would take up to \d+ % less time \(30–\d+ %\)$", finding.title)
 
 
 @pytest.mark.parametrize(("times", "around"), [(7, NODE), (10, "train.py(3): look_for_nan")])
@@ -296,7 +296,9 @@ def test_layers_that_python_calls_one_by_one_as_each_of_them_breaks_would_be_one
     assert row.times == 2
     assert row.predicted.after_us == pytest.approx(1000 - 299, abs=1)
     (finding,) = [one for one in profile.of(span_findings) if one.rule == "graph_breaks"]
-    assert finding.title.startswith("1 graph break at train.py:5: without it a step takes about 700 µs")
+    assert finding.title.startswith(
+        "1 graph break at train.py:5 costs about 300 µs per step. Without it, a step"
+    )
     assert (finding.evidence["gain_us_per_step"], finding.saves_us) == (299, 3 * 299)
     assert break_sites(profile)[0].saves_us == 299 and direct_us(profile) is None
 
@@ -496,7 +498,7 @@ def test_what_a_library_does_is_named_with_what_it_launches(tmp_path: Path, arou
     events += [slice_("torchmetrics/metric.py(300): forward", 60, 580, "python_function")]
     events += [slice_("aten::eq", 100, 300), *launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
     (found,) = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
-    assert found.title.startswith("torchmetrics computes metrics at train.py:3: without that")
+    assert found.title.startswith("torchmetrics computes metrics at train.py:3. Without it")
     assert "once per epoch" in found.next_step and found.predicted
     assert found.predicted.after_us == pytest.approx(1000 - 580, abs=10)
 
@@ -538,9 +540,9 @@ def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -
     events, summary = captured("aot_autograd")
     profile = profile_with(tmp_path, steps(*events), data_of(summary))
     (row,) = [row for row in span_findings(profile) if row.rule == "debug_backend"]
-    assert "1 frame is captured and not compiled" in row.title and row.predicted is not None
+    assert "1 frame is captured but not compiled" in row.title and row.predicted is not None
     assert row.predicted.after_us < 600
-    assert row.next_step.startswith("Drop backend=…")
+    assert row.next_step.startswith("Remove backend=…")
     summary.compiler_calls.add(
         kind="stance", subject="default", reason="eager", file="/u/train.py", line=7, start_ns=0
     )
@@ -549,7 +551,7 @@ def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -
         for row in span_findings(profile_with(tmp_path, steps(*events), data_of(summary)))
         if row.rule == "debug_backend"
     ]
-    assert row.next_step == 'Drop force_backend="eager" of set_stance at train.py:7'
+    assert row.next_step == 'Remove force_backend="eager" from set_stance at train.py:7'
     by_inductor = profile_with(tmp_path, steps(*events), data_of(captured("inductor")[1]))
     assert "backend" not in kinds(by_inductor)
 
@@ -569,7 +571,7 @@ def test_compiling_eager_code_may_bring_what_it_fuses_on_the_gpu_alone(
     (row,) = (
         row for row in span_findings(profile_with(tmp_path, steps(*events))) if row.rule == "nothing_compiled"
     )
-    range_ = re.search(r"compiled, a step takes up to (\d+) % less \((\d+)–(\d+) %\)$", row.title)
+    range_ = re.search(r"compiled, a step would take up to (\d+) % less time \((\d+)–(\d+) %\)$", row.title)
     assert range_ and range_[1] == range_[3] and (int(range_[2]) > 0) == is_gpu_bound
 
 

@@ -72,9 +72,9 @@ def test_a_gpu_that_idles_is_longer_for_what_it_waits_for(tmp_path: Path) -> Non
 
 def test_the_verdict_is_what_the_first_finding_says(tmp_path: Path) -> None:
     profile = with_findings(
-        profile_with(tmp_path, behind()), finding("Garbage is collected"), finding("Something else")
+        profile_with(tmp_path, behind()), finding("Python collects garbage"), finding("Something else")
     )
-    assert headline(profile).endswith("GPU busy 20.0 %. Garbage is collected.")
+    assert headline(profile).endswith("GPU busy 20.0 %. Python collects garbage.")
     assert overview(profile).step == headline(profile)
     assert overview(profile).headline == f"{headline(profile)} Mean of 3 steps. No compile data."
 

@@ -63,7 +63,7 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
     some = CompileOverlap(1.2e6, "ProfilerStep#2", ["ProfilerStep#2"])
     made = profile(tmp_path, log(*LOG), some)
     assert ", 1.20 s of it inside ProfilerStep#2." in overview(made).headline
-    assert overlap_headline(made) == "1.20 s of it fell into ProfilerStep#2."
+    assert overlap_headline(made) == "1.20 s of the compile time falls into ProfilerStep#2."
 
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(3000, "this span", [])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "21.0 ms in this span, all on the CPU. Nothing that runs in this span is compiled: what torch compiled (2 "
+        "21.0 ms in this span, all on the CPU. No compiled code runs in this span: the compiled code (2 "
         "compilations) is not called here. "
         "2 compilations took 6.00 s, 3.00 ms of it inside this span."
     )
-    assert overlap_headline(made) == "3.00 ms of it fell into this span."
+    assert overlap_headline(made) == "3.00 ms of the compile time falls into this span."
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_attention_in_a_compiled_backward_is_computed_anew_with_what_is_around_i
     row = fix(profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK))), "recomputed")
     assert (row.times, words_of(row).title) == (
         1,
-        "Checkpoints compute the forward once more in the backward, once a step",
+        "Checkpoints recompute the forward in the backward, once per step",
     )
     assert row.predicted.after_us == pytest.approx(1000 - 4 * OPERATOR_US, abs=3)
     assert row.predicted.low_us == pytest.approx(1000 - 5 * OPERATOR_US - 12, abs=12), "the norm, too"
@@ -154,7 +154,9 @@ def captured() -> CompileData:
 
 def test_the_captured_graph_tells_where_a_checkpoint_is_asked_for(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK)), captured())
-    assert words_of(fix(profile, "recomputed")).title.endswith("in the backward, once a step at model.py:14")
+    assert words_of(fix(profile, "recomputed")).title.endswith(
+        "in the backward, once per step at model.py:14"
+    )
 
 
 H200 = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150 * 10**9}
@@ -173,10 +175,7 @@ def finding(folder: Path, *, held_gb: float | None) -> Finding:
 def test_the_finding_says_what_is_known_of_memory(tmp_path: Path) -> None:
     """And not that it suffices: how much what is kept would take, nothing tells."""
     row = finding(tmp_path, held_gb=None)
-    assert (
-        "in the backward, once a step: where memory allows, without them a step takes about 920 µs"
-        in row.title
-    )
+    assert "in the backward, once per step. Without checkpoints, a step would take about 920 µs" in row.title
     assert row.next_step.endswith("GPU 0 has 150 GB; profile_memory=True records how much of it is held")
     row = finding(tmp_path, held_gb=6)
     assert row.advised and row.next_step.endswith(". torch holds 6.00 GB of GPU 0, 4.00 % of its memory")
@@ -202,4 +201,4 @@ def test_checkpoints_that_nobody_needs_come_first(recording: Recording) -> None:
     assert share(first.predicted) == pytest.approx(100 * row["mended_us"] / row["planted_us"], abs=3)
     assert first.predicted.low_us < row["mended_us"] < first.predicted.high_us
     (cache,) = [row for row in others if row.rule != "large_site"]
-    assert (cache.rule, cache.severity) == ("cache_missed", "info") and "not what is compiled" in cache.title
+    assert (cache.rule, cache.severity) == ("cache_missed", "info") and "not the compiled code" in cache.title

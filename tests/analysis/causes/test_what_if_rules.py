@@ -36,7 +36,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
         *launch("k", 790, 800, 10, AUTOGRAD),
     ]
     row = rule(found_in(tmp_path, steps(*forward, *backward)), "operator")
-    assert row.title.startswith("aten::_cudnn_attention_forward and _backward keep the host busy")
+    assert row.title.startswith("Host time is spent in aten::_cudnn_attention_forward and _backward")
     assert row.predicted is not None and row.predicted.after_us < 450, "both are gone"
 
 
@@ -50,7 +50,7 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
     own = [event for place in range(30) for event in launch("k", 600 + 10 * place, 604 + 10 * place, 2)]
     label = slice_("Optimizer.step#AdamW.step", 10, 900, "user_annotation")
     row = rule(found_in(tmp_path, steps(label, *closure, *own)), "fused_optimizer")
-    assert row.title.startswith("The optimizer launches 30 kernels a step")
+    assert row.title.startswith("The optimizer launches 30 kernels per step")
     assert row.predicted is not None and row.predicted.after_us > 600, "the closure stays"
 
 
@@ -81,7 +81,7 @@ def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) 
     findings = found_in(tmp_path, steps(*EIGHTY, slice_("cudagraphify.get_container", 42, 5)))
     assert "launch_bound" not in {row.rule for row in findings}
     row = rule(findings, "graph_capture")
-    assert row.title.startswith("0/0 ran kernel by kernel in 3 of 3 calls, for new sizes: ")
+    assert row.title.startswith("0/0 ran kernel by kernel in 3 of 3 calls, for new sizes. ")
     assert (row.panel, row.section) == ("compilations", "cuda_graphs") and "Pad the sizes" in row.next_step
 
 
@@ -119,7 +119,9 @@ def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_cha
     row = rule(found_in(tmp_path, events, with_changing_sizes("1/0")), "launch_bound")
     assert row.predicted and whole.predicted and row.advised and row.fix == "cuda_graphs"
     assert whole.predicted.after_us < row.predicted.after_us < row.predicted.step_us - 400
-    assert row.title.startswith("Launching the compiled graph of a step kernel by kernel"), "the other stays"
+    assert row.title.startswith("The GPU waits for kernel launches: 1 compiled graph per step"), (
+        "the other stays"
+    )
     assert (
         row.code
         and row.code in row.next_step
@@ -185,7 +187,7 @@ def test_a_profilers_hooks_come_first(tmp_path: Path) -> None:
     region = slice_("Torch-Compiled Region: 1/0", 820, 100)
     first, *others = found_in(tmp_path, steps(waits, region, *launch("k", 850, 860, 5)), summary)
     assert first.rule == "profiler_hooks" and "data_loading" in {row.rule for row in others}
-    assert "without that profiler the program is another one" in first.title
+    assert "without it, the program runs differently" in first.title
 
 
 def test_communication_hides_behind_as_much_as_is_computed(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def called(times: int) -> list[Event]:
 
 def test_a_graph_that_is_called_often_is_worth_a_batch(tmp_path: Path) -> None:
     often = rule(found_in(tmp_path, steps(*called(4))), "launch_bound").next_step
-    assert often.startswith("The same graph is called 4 times a step: ") and "make one batch of them" in often
+    assert often.startswith("The same graph is called 4 times per step: ") and "into one batch" in often
     assert "Else: Let" in often or 'mode="reduce-overhead"' in often
     assert "batch" not in rule(found_in(tmp_path, steps(*called(3))), "launch_bound").next_step
 
@@ -233,7 +235,7 @@ def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Pat
     row = rule(findings, "frame_given_up")
     assert findings[0] is row and row.severity == "critical" and row.predicted is not None
     assert row.title.startswith(
-        "Torch has given up compiling 5 calls a step, so they run eager at model.py:7: "
+        "5 calls per step at model.py:7 run eagerly because torch gave up compiling the function. "
     )
     assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
     assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}
@@ -268,17 +270,19 @@ def driver(frees: int, asks: int) -> list[Event]:
 def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(10, 10))), "allocation")
     assert row.title.startswith(
-        "Memory is given back to the driver or asked for again 20 times a step (cudaFree and cudaMalloc) "
-        "at train.py:13: "
+        "Memory is returned to the driver or requested again 20 times per step (cudaFree and cudaMalloc) "
+        "at train.py:13. "
     )
     assert row.where == ["train.py:13"]
-    assert row.next_step.startswith("Drop torch.cuda.empty_cache() if it is called at train.py:13: ")
+    assert row.next_step.startswith("Remove torch.cuda.empty_cache() if it is called at train.py:13, ")
 
 
 def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
-    assert row.title.startswith("cudaMalloc asks the driver for memory 11 times a step at model.py:7: ")
-    assert row.next_step.startswith("Keep torch's cache of memory")
+    assert row.title.startswith(
+        "Memory is requested from the driver 11 times per step (cudaMalloc) at model.py:7. "
+    )
+    assert row.next_step.startswith("Let torch reuse cached memory")
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -419,7 +419,7 @@ def test_the_command(recording, capsys, tmp_path):
         and "operators of a step: 25 of" in out
     )
     assert main(["compare", a, str(tmp_path)]) == 1
-    assert "there is no trace in it" in capsys.readouterr().err
+    assert "it contains no trace" in capsys.readouterr().err
 
 
 def test_without_steps_whole_spans_are_compared(tmp_path, capsys):

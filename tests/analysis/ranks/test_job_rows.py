@@ -116,7 +116,7 @@ def test_the_findings_of_one_rank_are_those_of_the_report(tmp_path: Path) -> Non
         assert {row.rule for row in rank_findings(one_rank(made, one.rank)).findings} == reported
     alone = {row.rule for row in made.ranks[0].profile.of(findings).findings}
     assert "communication" in alone - {row.rule for row in rank_findings(one_rank(made, 0)).findings}
-    assert "ommunication that nothing overlaps" not in rank_findings(one_rank(made, 0)).headline
+    assert "Communication that does not overlap" not in rank_findings(one_rank(made, 0)).headline
     with pytest.raises(NotFound, match="rank 7"):
         rank_findings(one_rank(made, 7))
 

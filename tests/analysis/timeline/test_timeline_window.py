@@ -135,7 +135,7 @@ def test_a_window_travels_as_it_was_made(client: Client, recording: Recording) -
         ({"width": -1}, "width is not a number"),
         ({"lanes": "0,x"}, "lanes is not a list"),
         ({"lanes": "0,999"}, "there is no lane 999"),
-        ({"to": ""}, "parameters are missing: to"),
+        ({"to": ""}, "missing parameters: to"),
     ],
 )
 def test_what_cannot_be_shown_is_said(client: Client, wrong: dict[str, Any], message: str) -> None:

@@ -112,12 +112,12 @@ def test_two_workers_write_what_one_process_does(
 ) -> None:
     cluster.work(2)
     assert main(["index", str(job), "--scheduler", cluster.address]) == 0
-    assert capsys.readouterr().out == "4 digests written, 0 were there already\n"
+    assert capsys.readouterr().out == "4 digests written, 0 existed already\n"
     written = digests(job)
     assert main(["index", str(job), "--workers", "1", "--out", str(job.parent / "out")]) == 0
     assert written == digests(job.parent / "out")
     assert main(["index", str(job), "--scheduler", cluster.address]) == 0
-    assert "0 digests written, 4 were there already" in capsys.readouterr().out
+    assert "0 digests written, 4 existed already" in capsys.readouterr().out
 
 
 def test_the_trace_that_workers_are_killed_at_is_blamed(
@@ -156,7 +156,7 @@ def test_a_scheduler_that_goes_away_is_said_and_nothing_is_lost(
         status = main(["index", str(job), "--scheduler", cluster.address])
     out, err = capsys.readouterr()
     assert (status, out) == (1, "") and time.monotonic() - began < 180
-    assert f"the scheduler at {cluster.address} went away. What was written stays" in err
+    assert f"the scheduler at {cluster.address} disappeared. Start it" in err
     assert len(err.splitlines()) == 1
     assert 0 < len(names(job)) <= 4
     assert main(["index", str(job), "--workers", "1"]) == 0
@@ -170,7 +170,7 @@ def test_without_a_scheduler_one_line_says_so(
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         assert main(["index", str(job), "--scheduler", address]) == 1
         _, err = capsys.readouterr()
-        assert f"no scheduler of Dask answers at {address}" in err and len(err.splitlines()) == 1
+        assert f"no Dask scheduler responds at {address}" in err and len(err.splitlines()) == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["index", str(job), "--scheduler", "tcp://127.0.0.1:9"]) == 1
     assert "Run: pip install 'tb-torchcompile-plugin[cluster]'" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_digests_lie_beside_their_traces_and_nothing_is_kept_here(
 ) -> None:
     upload(s3, job, "digests/logdir")
     assert main(["index", f"{BUCKET}/logdir", "--workers", "1"]) == 0
-    assert capsys.readouterr().out == "2 digests written, 0 were there already\n"
+    assert capsys.readouterr().out == "2 digests written, 0 existed already\n"
     assert not list(cache.glob("copy-*"))
     assert main(["index", str(job), "--workers", "1", "--out", str(tmp_path / "out")]) == 0
     local = digests(tmp_path / "out")
@@ -67,9 +67,9 @@ def test_digests_lie_beside_their_traces_and_nothing_is_kept_here(
 
 
 def test_a_second_time_nothing_is_fetched_but_digests(memory: Any, run: Run, monkeypatch: Any) -> None:
-    assert run("memory://bucket")[1] == "2 digests written, 0 were there already\n"
+    assert run("memory://bucket")[1] == "2 digests written, 0 existed already\n"
     monkeypatch.setattr(filesystem, "read_blocks", None)
-    assert run("memory://bucket")[1] == "0 digests written, 2 were there already\n"
+    assert run("memory://bucket")[1] == "0 digests written, 2 existed already\n"
 
 
 def test_from_a_store_into_a_folder_and_the_other_way(
@@ -78,7 +78,7 @@ def test_from_a_store_into_a_folder_and_the_other_way(
     for _ in range(2):
         assert run("memory://bucket", "--out", tmp_path / "out")[0] == 0
         assert run(job, "--out", "memory://elsewhere")[0] == 0
-    assert run(job, "--out", "memory://elsewhere")[1] == "0 digests written, 2 were there already\n"
+    assert run(job, "--out", "memory://elsewhere")[1] == "0 digests written, 2 existed already\n"
     there = [name for name in memory.find("/elsewhere") if name.endswith(".pb")]
     assert digests(tmp_path / "out") == {name.rpartition("/")[2]: memory.cat_file(name) for name in there}
     assert not [name for name in memory.find("/bucket") if name.endswith(".pb")]
@@ -90,4 +90,4 @@ def test_a_store_that_cannot_be_written_names_the_way_out(
     monkeypatch.setattr(type(memory), "pipe_file", Mock(side_effect=PermissionError("read only")))
     status, _, err = run("memory://bucket")
     assert status == 1 and "the store cannot be written (PermissionError: read only)" in err
-    assert "name another place with --out" in err
+    assert "choose another location with --out" in err

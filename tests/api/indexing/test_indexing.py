@@ -52,9 +52,9 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_digest_beside_each_trace(job: Path, run: Run) -> None:
-    assert run(job) == (0, "3 digests written, 0 were there already\n", "")
+    assert run(job) == (0, "3 digests written, 0 existed already\n", "")
     assert names(job) == [f"run/{DIGEST.format(rank)}" for rank in range(3)]
-    assert run(job) == (0, "0 digests written, 3 were there already\n", "")
+    assert run(job) == (0, "0 digests written, 3 existed already\n", "")
 
 
 def test_the_numbers_are_the_same_with_and_without_traces(job: Path, run: Run) -> None:
@@ -80,13 +80,13 @@ def test_out_mirrors_the_runs_and_takes_what_is_there(job: Path, run: Run, tmp_p
     run(job / "run" / "rank0.1795000000000000000.pt.trace.json")
     before = digests(job)
     shutil.copytree(job / "run", job / "deep" / "er")
-    assert run(job, "--out", out)[1] == "6 digests written, 0 were there already\n"
+    assert run(job, "--out", out)[1] == "6 digests written, 0 existed already\n"
     assert names(out) == [
         f"{place}/{DIGEST.format(rank)}" for place in ("deep/er", "run") for rank in range(3)
     ]
     assert names(job) == [f"{place}/{DIGEST.format(0)}" for place in ("deep/er", "run")]
     assert {name: digests(out)[name] for name in before} == before
-    assert run(job, "--out", out)[1] == "0 digests written, 6 were there already\n"
+    assert run(job, "--out", out)[1] == "0 digests written, 6 existed already\n"
 
 
 @pytest.mark.parametrize("change", ["trace", "cut", "version", "other"])
@@ -101,7 +101,7 @@ def test_only_a_digest_of_this_very_trace_counts(job: Path, run: Run, change: st
         path.write_bytes(path.read_bytes()[:50])
     else:
         rewrite(path, **({"format_version": 0} if change == "version" else {"trace_name": "other.json"}))
-    assert run(job)[1] == "1 digests written, 2 were there already\n"
+    assert run(job)[1] == "1 digests written, 2 existed already\n"
     assert (digests(job) == written) is (change != "trace")
 
 
@@ -120,7 +120,7 @@ def test_what_a_newer_version_wrote_stays(job: Path, run: Run) -> None:
     run(job)
     path = job / "run" / DIGEST.format(1)
     newer = rewrite(path, format_version=FORMAT_VERSION + 1)
-    assert run(job)[1] == "0 digests written, 3 were there already\n"
+    assert run(job)[1] == "0 digests written, 3 existed already\n"
     assert path.read_bytes() == newer
 
 
@@ -128,8 +128,8 @@ def test_one_bad_file_costs_itself(job: Path, run: Run) -> None:
     bad = job / "run" / "rank7.1795000000000000001.pt.trace.json.gz"
     bad.write_bytes(gzip.compress(b"no JSON"))
     status, out, err = run(job)
-    assert (status, out) == (0, "3 digests written, 0 were there already, 1 failed\n")
-    assert err.startswith(f"warning: {bad}: this is no profiler trace") and err.count("\n") == 1
+    assert (status, out) == (0, "3 digests written, 0 existed already, 1 failed\n")
+    assert err.startswith(f"warning: {bad}: this is not a profiler trace") and err.count("\n") == 1
     assert len(digests(job)) == 3
 
 
@@ -149,7 +149,7 @@ def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pyt
 def test_where_nothing_can_be_read_one_line_says_why(tmp_path: Path, run: Run) -> None:
     assert run(tmp_path)[::2] == (
         1,
-        f"tb-torchcompile: {tmp_path}: there is no trace in it. Name a folder with one, or a trace file.\n",
+        f"tb-torchcompile: {tmp_path}: it contains no trace. Pass a folder with traces, or a trace file.\n",
     )
     for number in range(60):
         (tmp_path / f"w{number}.1.pt.trace.json").write_text("no JSON")
@@ -165,7 +165,7 @@ def test_a_second_trace_of_one_name_gets_none(job: Path, run: Run) -> None:
     trace = job / "run" / "rank0.1795000000000000000.pt.trace.json"
     (job / "run" / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
     status, out, err = run(job)
-    assert status == 0 and out.startswith("3 digests") and "this one gets no digest" in err
+    assert status == 0 and out.startswith("3 digests") and "no digest is written for this one" in err
 
 
 class TestDisk:
@@ -185,10 +185,10 @@ class TestDisk:
             patch.setattr(os, "replace", full)
             status, out, err = run(job)
         assert (status, out) == (1, "")
-        assert "there is no room for it (No space left on device), after 1 digests" in err
-        assert "run this again: it goes on where it stopped" in err and len(err.splitlines()) == 1
+        assert "there is no disk space for it (No space left on device), after 1 digests" in err
+        assert "run this again: it continues where it stopped" in err and len(err.splitlines()) == 1
         assert names(job) == [f"run/{DIGEST.format(0)}"]
-        assert run(job)[1] == "2 digests written, 1 were there already\n"
+        assert run(job)[1] == "2 digests written, 1 existed already\n"
 
     def test_a_really_full_one(self, job: Path, run: Run, tmp_path: Path) -> None:
         """/dev/full takes nothing."""
@@ -207,7 +207,7 @@ class TestDisk:
         monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
         status, _, err = run(job)
         assert (
-            status == 1 and err.count("this folder cannot be written. Name another one with --out DIR") == 3
+            status == 1 and err.count("this folder is not writable. Choose another one with --out DIR") == 3
         )
         assert names(job) == []
 
@@ -249,7 +249,7 @@ class TestProcesses:
         shutil.copy(trace, deadly)
         assert main(["index", str(job), "--workers", "2"]) == 0
         out, err = capsys.readouterr()
-        assert out == "3 digests written, 0 were there already, 1 failed\n"
+        assert out == "3 digests written, 0 existed already, 1 failed\n"
         assert (
             err.startswith(f"warning: {deadly}: the process that read it was killed") and err.count("\n") == 1
         )

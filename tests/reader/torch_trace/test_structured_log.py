@@ -138,7 +138,7 @@ def test_garbage_between_records(tmp_path: Path) -> None:
     assert ids(summary) == ["0/0", "1/0"]
     assert list(summary.recompiles[0].reasons) == ["0/0: x"]
     assert dict(summary.records.unreadable) == {
-        "no record (garbage between records)": 3,
+        "not a record (garbage between records)": 3,
         "lines that belong to no record": 1,
     }
 
@@ -177,7 +177,7 @@ def test_a_long_payload_costs_no_more_than_its_length(
 
 @pytest.mark.parametrize("data", [b"\n\n", b"no log at all", b"{}", b"\0" * 100, b"\x1f\x8b broken"])
 def test_what_is_no_log_is_a_user_error(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UserError, match="holds no record"):
+    with pytest.raises(UserError, match="contains no records"):
         read_log(written(tmp_path, data))
 
 

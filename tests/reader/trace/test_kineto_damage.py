@@ -118,10 +118,10 @@ def test_invalid_utf8(read: Read) -> None:
         ('{"ph": "X", "name": "c", "dur": 1}', "slices without a readable time stamp, dropped: 1"),
         (event("c", "5.0", "-3.0"), "slices with a negative duration, dropped: 1"),
         (event("c", "5.0", "null"), "slices without a readable duration, dropped: 1"),
-        ("[1, 2]", "entries that are no events, skipped: 1"),
-        ('"text"', "entries that are no events, skipped: 1"),
-        ("null", "entries that are no events, skipped: 1"),
-        ("\0" * 40_000, "stretches between events that are no JSON, skipped: 1"),
+        ("[1, 2]", "entries that are not events, skipped: 1"),
+        ('"text"', "entries that are not events, skipped: 1"),
+        ("null", "entries that are not events, skipped: 1"),
+        ("\0" * 40_000, "text between events that is not JSON, skipped: 1"),
         ('{"ph": "X", "name": }', "damaged events, dropped: 1"),
     ],
 )
@@ -178,7 +178,7 @@ def test_epoch_time_stamps_keep_their_nanoseconds(read: Read) -> None:
 def test_no_events(read: Read) -> None:
     trace = read(HEAD + TAIL)
     assert (trace.events, len(trace), trace.window()) == (0, 0, (0, 0))
-    assert problems(trace) == ["the trace holds no events"]
+    assert problems(trace) == ["the trace contains no events"]
     assert trace.metadata["traceName"] == "x"
 
 
@@ -186,7 +186,7 @@ def test_no_events(read: Read) -> None:
 def test_two_documents(read: Read, gap: str) -> None:
     trace = read(document() + gap + document(event("c")))
     assert others(trace) == []
-    assert problems(trace) == ["something follows the end of the trace and was ignored (11 events)"]
+    assert problems(trace) == ["unexpected data after the end of the trace was ignored (11 events)"]
 
 
 def test_begin_and_end_events_are_counted(read: Read) -> None:
@@ -247,13 +247,13 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("content", "message"),
     [
         (b"", "the file is empty"),
-        (b'{"a": 1}', "holds no traceEvents"),
-        (b'{"traceEvents": null}', "holds no traceEvents"),
-        (b'{"schemaVersion": 1, "tra', "holds no traceEvents"),
-        (b"[1, 2, 3]", "holds no traceEvents"),
+        (b'{"a": 1}', "contains no traceEvents"),
+        (b'{"traceEvents": null}', "contains no traceEvents"),
+        (b'{"schemaVersion": 1, "tra', "contains no traceEvents"),
+        (b"[1, 2, 3]", "contains no traceEvents"),
         (b"<html>", "it is not JSON"),
-        (b"\x28\xb5\x2f\xfd" + b"x" * 20, "packed with zstd"),
-        (gzip.compress(b"", mtime=0), "the file holds nothing"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 20, "compressed with zstd"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
     ],
 )
 def test_no_trace_at_all(tmp_path: Path, content: bytes, message: str) -> None:
@@ -280,7 +280,7 @@ def test_a_file_that_shrinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     source = kineto_source.open_source(str(path))
     os.truncate(path, 10_000)
     assert len(source.read(9_000, 5_000)) == 1000
-    assert source.problem == "the file became shorter while it was read"
+    assert source.problem == "the file shrank while it was read"
     source.close()
 
 

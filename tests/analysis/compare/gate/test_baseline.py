@@ -122,6 +122,6 @@ def test_many_large_runs_stay_within_the_limit(tmp_path):
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
-    with pytest.raises(UserError, match="Name another"):
+    with pytest.raises(UserError, match="Choose another path"):
         save([RUN], str(tmp_path), "1.0")
     assert list(tmp_path.iterdir()) == []
