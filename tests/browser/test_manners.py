@@ -70,9 +70,9 @@ def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> Non
 def test_the_code_panel_opens_what_ran(tab: Tab, add_recording: Callable[[str], str]) -> None:
     """0/0 was compiled first; 0/1 ran 7 times, the others once."""
     tab.open(run=add_recording("recompiles"), panel="compilations")
-    (longest,) = [row for row in tab.rows("Compiled regions") if row[0] == "0/1"][:1]
+    (longest,) = [row for row in tab.rows("Compilations") if row[0] == "0/1"][:1]
     assert longest
-    tab.click("nav[aria-label='Panels'] a", "Texts")
+    tab.click("nav[aria-label='Panels'] a", "Generated code")
     tab.wait_text("h1", "compilation 0/1")
 
 

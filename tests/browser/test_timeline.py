@@ -290,7 +290,6 @@ def test_by_keyboard_alone_from_a_slice_to_its_compilation_and_back(tab: Tab) ->
     ("panel", "row", "title"),
     [
         ("compiled_regions", "1/0", "Torch-Compiled Region: 1/0"),
-        ("compilations", "1/0", "dynamo"),
         ("operators", "aten::mm", "aten::mm"),
         ("kernels", "sum_threshold_backward_0", "triton_red_fused_sum_threshold_backward_0"),
     ],
