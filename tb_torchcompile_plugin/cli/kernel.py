@@ -56,7 +56,7 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
         (name,) = similar
     matches = [kernel for kernel in kernels if kernel.name == name]
     if not matches:
-        # a likeness chosen by hand
+        # 0.5: a similarity chosen by hand
         candidates = similar or difflib.get_close_matches(name, names, MAX_NAMES, 0.5) or names
         intro = "Its name is part of" if similar else "There are"
         more = f" and {len(candidates) - MAX_NAMES} more" if len(candidates) > MAX_NAMES else ""
@@ -75,7 +75,7 @@ def benchmark_of(matches: list[KernelMatch], file: str) -> str:
     if not sources:
         raise UserError(
             f"there is no source of {matches[0].name}",
-            next_step='It is a library\'s, or the run was recorded without its code (capture="full" records it)',
+            next_step='It is a library kernel, or the run was recorded without its code (capture="full" records it)',
         )
     if len(sources) > 1:
         keys = ", ".join(sorted({str(match.graph_key) for match in matches if match.generated}))
@@ -112,7 +112,7 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
 
 
 def print_match(match: KernelMatch) -> None:
-    """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
+    """Print a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
     console = text_table.stdout_console()
     text_table.print_lines(console, match.name, f"  {match.where}")
     if match.ran:
@@ -135,6 +135,6 @@ def print_kernel(console: Console, details: KernelDetails) -> None:
 
 
 def _print_source(console: Console, source: str | None) -> None:
-    missing = "no source: a library's kernel, or its code was not recorded"
+    missing = "no source: a library kernel, or the code was not recorded"
     console.print(text_table.Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
     console.print()

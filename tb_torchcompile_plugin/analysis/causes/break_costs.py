@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
-_NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the highest direct cost only"
+_NOT_PREDICTED = f"Costs are predicted only for the {_MAX_PREDICTED} sites with the highest direct cost"
 _AMBIGUOUS = (
     "without a compile log or Python stacks (with_stack=True), a nested region may be the rest of a broken frame or a "
     "frame that it calls."
