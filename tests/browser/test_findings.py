@@ -46,7 +46,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
 def test_their_order_is_explained(tab: Tab) -> None:
     tab.open(run="breaks", panel="findings")
     tab.click("main p button", "most important first")
-    tab.wait_text("body", "unless that brings more than three times as much")
+    tab.wait_text("body", "unless those gain more than three times as much")
 
 
 def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, findings_of: FindingsOf) -> None:
@@ -69,7 +69,7 @@ def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, find
     tab.wait_text(COUNT, str(serious(of_another_run)))
     tab.go(run="breaks", panel="findings")
     tab.wait_text(COUNT, str(serious(kept)))
-    tab.click("main summary")
+    tab.click("main summary", "switched off")
     tab.click("button", "Switch on")
     tab.wait_text(COUNT, str(serious(rows)))
 

@@ -53,7 +53,7 @@ def test_the_map_is_read_by_keyboard_and_its_choice_stays_in_the_address(tab: Ta
 
 def test_a_rank_is_picked_and_other_panels_lead_back(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
-    tab.click("table[aria-label='By rank'] td", "3")
+    tab.click("table[aria-label='By rank'] td:first-child", "3")
     tab.click("aside a", "Overview")
     tab.wait_address("worker=rank3")
     tab.click("nav a", "Ranks")

@@ -41,7 +41,6 @@ export function filesOf({ ranks, workers, spans }: JobMap, rank: number) {
 }
 
 export const stepLabel = (step: string) => step.replace('ProfilerStep', '');
-export const stepNames = (steps: JobStep[]) => [...new Set(steps.map(({ step }) => step))];
 
 /** By how far the farthest value of each is from the middle of its row, farthest first. */
 function outliersFirst(indices: number[], rows: (number | null)[][]): number[] {
