@@ -25,6 +25,21 @@ Panel = Literal[
     "recompiles",
     "generated_code",
 ]
+# What a finding leads to in a panel: its sections, tabs and tables, the main one first.
+SECTIONS: dict[Panel, tuple[str, ...]] = {
+    "all_runs": ("runs",),
+    "compare": ("payback",),
+    "step": ("ledger", "steps", "idle", "idle_reasons", "host", "collectives"),
+    "memory": ("memory_owners",),
+    "ranks": ("job_collectives", "late", "ranks"),
+    "your_code": ("your_code", "functions", "modules"),
+    "kernels": ("kernels", "triton"),
+    "operators": ("operators",),
+    "compile_time": ("startup", "compilations", "autotune"),
+    "compilations": ("compilation", "regions", "cuda_graphs", "exports"),
+    "graph_breaks": ("graph_breaks", "eager"),
+    "recompiles": ("recompiles", "shapes"),
+}
 # How a cause relates to the others of a program; causes/ranking.py orders findings by it.
 Role = Literal[
     "blocking",  # until it is fixed, other advice is about another program, or would not help
@@ -83,11 +98,11 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Evidence  # numbers, with their units in their names
     saves_us: float | None  # of the profiled time, at most; None where unknown
     panel: Panel  # where it is shown
-    row: str | None  # "table:key" in the panel, None for the panel as a whole
+    row: str | None  # "table:key" in the panel, None where no row shows it; then `section` does
     next_step: str
     predicted: Predicted | None = None  # None where no model predicts it
     where: list[str] = []  # lines, operators or kernels
-    section: str = ""  # a section, a tab or a table of the panel, where no row is named
+    section: str = ""  # of `SECTIONS`
     fix: str | None = None  # its id in What if
     code: str | None = None  # the part of the next step that can be pasted
     role: Role = "specific"

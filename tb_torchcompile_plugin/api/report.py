@@ -219,7 +219,7 @@ class _RunReader:
         rows = [self._worker(worker) for worker in self.workers if worker.worker in selected]
         self.findings += _located(together.findings, self._run, "", None)
         unfolded = [replace(row, rank=wanted.rank) for row in rows]
-        return Run(self._run, unfolded, RankDifferences([], []), together)
+        return Run(self._run, unfolded, RankDifferences((), [], []), together)
 
     def _traced(self) -> Run:
         self._profiles = dict.fromkeys(jobs.members(self.workers))

@@ -24,9 +24,9 @@ from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
+from tb_torchcompile_plugin.analysis.runtime.compilation_table import compilation_table
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
@@ -132,6 +133,11 @@ def _sheets(session: Session) -> Sheets:
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
+def _keep_span(lines: RunLines, about: Profile | CompileData) -> None:
+    if isinstance(about, Profile):
+        lines.keep_span(about)
+
+
 def _baseline(found: BaselineRef) -> BaselineRef:
     return found
 
@@ -168,7 +174,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
     Route("compile_time", STARTS, startup),
-    Route("compilations", WORKER, compilations_overview),
     Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report, keep=RunLines.keep_job),
@@ -182,7 +187,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_with_costs),
-    Route("overview", SPAN, overview, keep=RunLines.keep_span),
+    Route("overview", SPAN_OR_WORKER, overview, keep=_keep_span),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
@@ -213,6 +218,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("ledger", SPAN, ledger),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
     Route("payback", SPAN, payback),
+    Route("compilations", SPAN_OR_WORKER, compilation_table),
+    Route("recompiles", SPAN_OR_WORKER, recompile_report),
     Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),

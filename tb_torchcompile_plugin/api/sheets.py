@@ -43,7 +43,7 @@ SAYS = "sentences"
 UNSEEN = frozenset(
     ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
 )
-_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)$")
+_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
 _KINDS: Mapping[type[inspect.Type], str] = {
@@ -52,12 +52,12 @@ _KINDS: Mapping[type[inspect.Type], str] = {
     inspect.FloatType: "number",
     inspect.LiteralType: "word",
 }
-_TEXTS = (inspect.StrType, inspect.LiteralType)
+_TEXTS = (inspect.StrType, inspect.LiteralType, inspect.IntType)
 _LISTS = (inspect.ListType, inspect.VarTupleType)
 
 
 class SheetColumn(msgspec.Struct, frozen=True):
-    """kind: its unit, or `count`, `number`, `text`, `word` (of a set of words) and `flag`. See `head` for the rest.
+    """kind: its unit, or `count`, `number`, `text`, `word` (of a set of words), `flag`, and `rows` (how many).
 
     sides: whether it is a number of both sides of a comparison.
     """
@@ -72,13 +72,19 @@ class SheetColumn(msgspec.Struct, frozen=True):
     sides: bool = False
 
 
-class SheetTable(msgspec.Struct, frozen=True):
-    """rows: the field that holds them. names: their fields that tell one from the others."""
+class InnerTable(msgspec.Struct, frozen=True):
+    """rows: the field that holds them. names: their fields that identify a row."""
 
     rows: str
     title: str
     names: list[str]
     columns: list[SheetColumn]
+
+
+class SheetTable(InnerTable, frozen=True):
+    """inner: the tables within a row."""
+
+    inner: list[InnerTable]
 
 
 class Sheets(msgspec.Struct, frozen=True):
@@ -117,21 +123,32 @@ def tables_of(answer: type) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)
     assert isinstance(kind, inspect.StructType)
-    tables = []
-    for field in kind.fields:
-        plain, head = _unwrapped(field.type)
-        row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
-        if isinstance(row, inspect.StructType):
-            tables.append(_table(field.name, head.get("title") or _title(field.name), row))
-    return tables
+    rows = [(field, row) for field in kind.fields if (row := _row_of(field))]
+    return [
+        SheetTable(**msgspec.structs.asdict(_table(field, row)), inner=_inner(row)) for field, row in rows
+    ]
 
 
-def _table(name: str, title: str, row: inspect.StructType) -> SheetTable:
-    fields = [field.name for field in row.fields]
+def _inner(row: inspect.StructType) -> list[InnerTable]:
+    fields = (field for field in row.fields if _unwrapped(field.type)[1].get("inner"))
+    return [_table(field, inner) for field in fields if (inner := _row_of(field))]
+
+
+def _table(field: inspect.Field, row: inspect.StructType) -> InnerTable:
+    """Return the table of a field that holds rows."""
+    fields = [column.name for column in row.fields]
     unseen = UNSEEN | ({"line"} if "file" in fields else set())
-    columns = [_column(field) for field in row.fields if field.name not in unseen]
-    names = ["key"] if "key" in fields else [field for field in fields if field in NAMES]
-    return SheetTable(name, title, names, _with_defaults([column for column in columns if column]))
+    columns = [_column(column) for column in row.fields if column.name not in unseen]
+    names = ["key"] if "key" in fields else [name for name in fields if name in NAMES]
+    title = _unwrapped(field.type)[1].get("title") or _title(field.name)
+    return InnerTable(field.name, title, names, _with_defaults([column for column in columns if column]))
+
+
+def _row_of(field: inspect.Field) -> inspect.StructType | None:
+    """Return the type of the rows that a field holds; None where it holds none."""
+    plain = _unwrapped(field.type)[0]
+    row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
+    return row if isinstance(row, inspect.StructType) else None
 
 
 def _with_defaults(columns: list[SheetColumn]) -> list[SheetColumn]:
@@ -151,7 +168,11 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     """Return None for what is neither a text nor a number."""
     plain, style = _unwrapped(field.type)
     sides = isinstance(plain, inspect.StructType) and plain.cls is Pair
-    if isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
+    if style.get("unseen"):
+        return None
+    if style.get("inner"):
+        kind = "rows"
+    elif isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
         kind = "text"
     elif not sides and not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
@@ -178,7 +199,9 @@ def _unwrapped(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
             kind = kind.type
         else:
             some = [type for type in kind.types if not isinstance(type, inspect.NoneType)]
-            kind = some[0] if len(some) == 1 else inspect.AnyType()
+            # A device is a number or a word.
+            is_plain = len(some) == 1 or all(isinstance(type, tuple(_KINDS)) for type in some)
+            kind = some[-1] if is_plain else inspect.AnyType()
     return kind, style
 
 

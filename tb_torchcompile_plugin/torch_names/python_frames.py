@@ -123,6 +123,12 @@ def resumed_from(function: str) -> tuple[str, int] | None:
     return (match["function"], int(match["line"])) if match else None
 
 
+def readable_function(function: str) -> str:
+    """Return "forward after line 26" for the function that torch made for the code after a graph break."""
+    resumed = resumed_from(function)
+    return f"{resumed[0]} after line {resumed[1]}" if resumed else function
+
+
 # Tracebacks in torch's texts.
 _TRACEBACK_LINE = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>.*)$', re.MULTILINE

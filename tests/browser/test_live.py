@@ -65,7 +65,7 @@ def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path, a
     tab.wait_text("aside", file.name)
     file.write_bytes(whole)
     tab.reload_data()
-    tab.wait_text("h1", "Step 6.02 ms")
+    tab.wait_text("h1", "6.02 ms per step")
     tab.wait_text("footer", "no warnings")
 
 
@@ -73,7 +73,7 @@ def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
     tab.open(run="breaks", span="123")
     tab.wait_text("main", "The span “123” is not in this logdir")
     tab.click("button", "Show the newest span")
-    tab.wait_text("h1", "Step 6.02 ms")
+    tab.wait_text("h1", "6.02 ms per step")
     tab.go(run="breaks", panel="graph_breaks", row="graph_breaks:99")
     tab.wait_text("aside", "which is not in this table")
 

@@ -67,13 +67,35 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     assert "code.js" in tab.script(LOADED)
 
 
+SHIFTS = """
+    window.shifts = [];
+    new PerformanceObserver((list) => {
+        for (const { value, sources } of list.getEntries()) {
+            const moved = sources.map(({ node }) => node).filter((node) => node?.closest?.('.overview'));
+            if (moved.length > 0) window.shifts.push([value, ...moved.map((node) => node.outerHTML.slice(0, 99))]);
+        }
+    }).observe({ type: 'layout-shift', buffered: true });
+"""
+
+
+@pytest.mark.parametrize("run", ["resnet18", "breaks"])
+def test_nothing_moves_on_the_overview_after_it_is_painted(tab: Tab, run: str) -> None:
+    observing = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SHIFTS})
+    tab.load(run=run)
+    tab.wait_text("main", "Environment")
+    tab.settle()
+    tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
+    large = [shift for shift in tab.script("return window.shifts") if shift[0] > 0.001]
+    assert not large, "\n".join(map(str, large))
+
+
 def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab) -> None:
     missing = "The code of this panel could not be loaded."
     with without(tab, "*/run.js"):
         tab.load(run="breaks", panel="memory")
         tab.wait_text("main", missing)
         tab.click("nav a", "Overview")
-        tab.wait_text("h1", "Step 6.02 ms")
+        tab.wait_text("h1", "6.02 ms per step")
         tab.click("nav a", "Memory")
         tab.wait_text("main", missing)
     tab.click("button", "Try again")

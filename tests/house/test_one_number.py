@@ -53,7 +53,7 @@ CASES = ("pytorch163093_plateau", "recompile_count", "sglangomni1304_no_ops", "t
 TIME = r"\d[\d.,]* (?:ns|µs|ms|s|min|h)\b"
 # What a sentence says of a step as it is now; what it says of a step after a fix, or of another run, is none of it.
 NOW = (
-    rf"\bStep ({TIME})",
+    rf"(?:-bound|Bound by GPU \d+): ({TIME}) per step",
     rf"\b[Aa] step takes ({TIME})(?! (?:instead|compiled|eager))",
     rf"\ba step takes {TIME} instead of ({TIME})",
     rf"({TIME}) → {TIME} a step",
@@ -341,7 +341,7 @@ def test_a_second_count_and_a_second_cost_are_found(recording: Recording) -> Non
     mark = msgspec.structs.replace(row.breaks[0], cost_us=1.0)
     rows = [msgspec.structs.replace(row, breaks=[mark])]
     assert broken(profile, source_with_costs, rows=rows) == {"your_code.rows.breaks.cost_us"}
-    assert broken(profile, overview, headline="Compile 4.56 s (6 compilations).") == {"overview.headline"}
+    assert broken(profile, overview, headline="6 compilations took 4.56 s.") == {"overview.headline"}
 
 
 def test_launches_are_counted_alike(recording: Recording) -> None:

@@ -73,7 +73,7 @@ def test_lost_gpu_records_are_named(
     first = int(steps.starts[0])
     inside = steps.holding(np.array(moments) - begin + first)
     assert row.steps == [name for name, is_in in zip(steps.names, inside, strict=True) if is_in]
-    assert "all of it on the CPU" not in headline(profile)
+    assert "all on the CPU" not in headline(profile)
     if profile.of(coverage).level == "insufficient":
         assert headline(profile).startswith(row.sentence)
         assert not {finding.rule for finding in span_findings(profile)} & CLAIMS

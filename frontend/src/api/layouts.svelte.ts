@@ -16,3 +16,11 @@ export function askForLayouts(): Resource<'sheets'> {
 
 /** The tables of an answer, in the order of its fields. */
 export const layoutsOf = (answer: string): SheetTable[] => layouts.value?.sheets[answer] ?? [];
+
+/** One table of an answer; "late.causes" is that of the rows within the rows of `late`. */
+export function layoutOf(answer: string, field: string): SheetTable | undefined {
+  const [outer, within] = field.split('.');
+  const table = layoutsOf(answer).find(({ rows }) => rows === outer);
+  const inner = table?.inner.find(({ rows }) => rows === within);
+  return within ? inner && { ...inner, inner: [] } : table;
+}

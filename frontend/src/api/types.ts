@@ -1,18 +1,5 @@
 // Made by tools/make_types.py from the routes and structs of the server. Do not edit.
 
-export interface Achieved {
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  bandwidth_from: WorkFrom | null;
-  tflop_s: number | null;
-  tflop_percent: number | null;
-  tflop_from: WorkFrom | null;
-  flop_per_byte: number | null;
-  precision: Precision | null;
-  bytes_per_launch: number | null;
-  above_floor_us: number | null;
-}
-
 export interface AllRuns {
   headline: string;
   rows: RunRow[];
@@ -21,12 +8,12 @@ export interface AllRuns {
 }
 
 export interface Allocation {
-  device: number | 'cpu';
-  start_us: number;
-  size_bytes: number;
-  lifetime_us: number | null;
   operator: string | null;
+  device: number | 'cpu';
   compile_id: string | null;
+  size_bytes: number;
+  start_us: number;
+  lifetime_us: number | null;
   step: string | null;
   at_peak: boolean;
 }
@@ -134,6 +121,17 @@ export interface CacheResult {
 }
 
 export type Caches = 'cold' | 'recorded' | 'warm';
+
+export interface Caller {
+  function: string;
+  depth: number;
+  source: string | null;
+  file: string;
+  line: number;
+  compile_ids: string[];
+  total_s: number | null;
+  stack: Frame[];
+}
 
 export interface Candidate {
   compile_id: string;
@@ -328,9 +326,35 @@ export interface CompilationDifference {
   outcome: Outcome;
 }
 
-export interface Compilations {
-  trie: TrieNode[];
+export interface CompilationRow {
+  key: string;
+  compile_id: string;
+  epoch: number;
+  status: Status | null;
+  direction: string;
+  function: string;
+  file: string;
+  line: number | null;
+  duration_s: number | null;
+  calls: number | null;
+  guard_us_per_call: number | null;
+  host_us_per_call: number | null;
+  gpu_us_per_call: number | null;
+  overhead_us_per_call: number | null;
+  graph_us_per_call: number | null;
+  graph_ops: number | null;
+  breaks: number | null;
+  guards: number | null;
+  attempts: number | null;
+  slices: string;
+}
+
+export interface CompilationTable {
+  sentences: string[];
+  compilations: CompilationRow[];
+  callers: Caller[];
   others: OtherArtifacts[];
+  uses_cuda_graphs: boolean;
 }
 
 export interface Compile {
@@ -413,11 +437,6 @@ export interface CompiledRegion {
   guard_us: number;
   overhead_us: number | null;
   graph_us: number | null;
-  guard_us_per_call: number;
-  overhead_us_per_call: number | null;
-  graph_us_per_call: number | null;
-  guard_us_per_step: number | null;
-  overhead_percent: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -428,6 +447,14 @@ export interface CompiledShare {
   gpu_percent: number | null;
   host_percent: number | null;
   empty_compilations: number | null;
+}
+
+export interface Count {
+  text: string;
+  panel: Panel;
+  section: string;
+  help: string;
+  tone: '' | 'bad' | 'warn';
 }
 
 export interface Coverage {
@@ -929,12 +956,9 @@ export interface GraphedFunction {
   recorded_calls: number;
   plain_calls: number;
   recordings: number | null;
-  functions: number | null;
   recording_us: number | null;
   recording_steps: number | null;
-  recording_call_us: number | null;
   replay_us: number | null;
-  replay_kernels: number | null;
   launches_avoided: number | null;
 }
 
@@ -946,6 +970,7 @@ export interface Guard {
 }
 
 export interface GuardChecks {
+  sentence: string;
   guards: Guard[];
   warnings: Notice[];
 }
@@ -1064,6 +1089,13 @@ export interface IdleReason {
   longest_row: number | null;
 }
 
+export interface InnerTable {
+  rows: string;
+  title: string;
+  names: string[];
+  columns: SheetColumn[];
+}
+
 export interface InstanceCall {
   rank: number;
   start_us: number;
@@ -1134,34 +1166,41 @@ export interface JobsCompared {
 
 export interface Kernel {
   key: string;
-  device: number | 'cpu';
   name: string;
-  category: Category;
-  launches: number;
   time_us: number;
+  share_percent: number;
+  launches: number;
   mean_us: number;
+  above_floor_us: number | null;
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  source_lines: string[];
+  compile_id: string | null;
+  device: number | 'cpu';
+  category: Category;
+  direction: Direction | null;
   min_us: number;
   max_us: number;
-  share_percent: number;
   wall_percent: number | null;
-  compile_id: string | null;
-  graph_key: string | null;
-  direction: Direction | null;
+  bandwidth_from: WorkFrom | null;
+  bytes_per_launch: number | null;
+  tflop_s: number | null;
+  tflop_percent: number | null;
+  tflop_from: WorkFrom | null;
+  precision: Precision | null;
+  flop_per_byte: number | null;
+  alone_us: number | null;
+  twice_as_fast_percent: number | null;
   aten_ops: string[];
-  source_lines: string[];
+  modules: string[];
   lines: Frame[];
   lines_from: LineOrigin | null;
+  graph_key: string | null;
   output_code_file: string | null;
   artifact: number | null;
   code_line: number | null;
-  modules: string[];
   config: LaunchConfig | null;
   configs: number;
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  achieved: Achieved;
-  alone_us: number | null;
-  twice_as_fast_percent: number | null;
 }
 
 export interface KernelCategory {
@@ -1180,6 +1219,8 @@ export interface KernelDetails {
   longest_idle_before_us: number | null;
   configs: LaunchConfig[];
   compile_config: string | null;
+  triton: CompiledKernel[];
+  candidates: Candidate[];
   context: Frame[];
   graph: GraphPiece | null;
   source: string | null;
@@ -1210,7 +1251,6 @@ export interface Kernels {
   headline: string;
   rows: Kernel[];
   best: number | null;
-  step_categories: StepCategory[];
   peaks: DevicePeak[];
   without_bytes: string;
   without_flop: string;
@@ -1354,9 +1394,10 @@ export interface LeftOut {
 export type Level = 'complete' | 'insufficient' | 'partial';
 
 export interface LineBreak {
-  key: string;
   reason: string;
   cost_us: number | null;
+  row: string;
+  panel: Panel;
 }
 
 export interface LineGuards {
@@ -1366,21 +1407,21 @@ export interface LineGuards {
 }
 
 export interface LineKernel {
-  key: string;
-  name: string;
+  kernel: string;
+  kernel_row: string;
   compile_id: string | null;
-  artifact: number | null;
-  code_line: number | null;
   time_us: number;
 }
 
 export type LineOrigin = 'comments' | 'provenance';
 
 export interface LineRecompile {
+  reason: string;
   compile_id: string;
   epoch: number;
-  reason: string;
   duration_s: number | null;
+  row: string;
+  panel: Panel;
 }
 
 export interface Link {
@@ -1434,19 +1475,20 @@ export interface Memory {
 }
 
 export interface MemoryOwner {
-  device: number | 'cpu';
   operator: string | null;
+  device: number | 'cpu';
   compile_id: string | null;
   graph_key: string | null;
-  allocations: number;
+  peak_bytes: number;
   allocated_bytes: number;
   largest_bytes: number;
-  peak_bytes: number;
   kept_bytes: number;
+  allocations: number;
 }
 
 export interface MemoryUse {
   device: number | 'cpu';
+  note: string;
   capacity_bytes: number | null;
   curve: Curve;
   peak_bytes: number;
@@ -1557,6 +1599,8 @@ export interface Operators {
   split: string | null;
   rows: Operator[];
   recorded: Recorded;
+  missing: string;
+  code: string;
 }
 
 export interface OtherArtifacts {
@@ -1570,7 +1614,8 @@ export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 export interface Overview {
   headline: string;
   step: string;
-  coverage: CompiledShare;
+  counts: Count[];
+  coverage: CompiledShare | null;
   considered: string[];
   payback: string;
 }
@@ -1652,8 +1697,8 @@ export type ProblemKind = 'failed' | 'limit' | 'skipped';
 
 export interface Program {
   headline: string;
+  note: string;
   rows: ProgramLine[];
-  files: ProgramFile[];
   device: 'CPU' | 'GPU' | null;
   kernel_us: number;
   unknown_us: number;
@@ -1662,21 +1707,14 @@ export interface Program {
   host_from: HostFrom | null;
 }
 
-export interface ProgramFile {
-  file: string;
-  lines: number;
-  kernel_us: number;
-  host_us: number | null;
-}
-
 export interface ProgramLine {
   key: string;
   file: string;
   line: number;
-  function: string;
-  whole_function: boolean;
   text: string | null;
   why_no_text: string | null;
+  function: string;
+  whole_function: boolean;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;
@@ -1706,10 +1744,11 @@ export interface PythonFunction {
   file: string | null;
   line: number | null;
   owner: Whose;
-  calls: number;
-  self_us: number;
   user_us: number | null;
+  self_us: number;
   total_us: number;
+  calls: number;
+  slices: string;
 }
 
 export interface PythonPart {
@@ -1719,6 +1758,7 @@ export interface PythonPart {
 
 export interface PythonTime {
   headline: string;
+  note: string;
   recorded: boolean;
   has_steps: boolean;
   functions: PythonFunction[];
@@ -1749,10 +1789,12 @@ export interface RankDifference {
   epoch: number;
   compile_id: string;
   function: string;
-  groups: RankGroup[];
+  ranks: number[];
+  value: string;
 }
 
 export interface RankDifferences {
+  sentences: string[];
   ranks: number[];
   differences: RankDifference[];
 }
@@ -1762,11 +1804,6 @@ export interface RankFindings {
   rules: number;
   headline: string;
   step: string;
-}
-
-export interface RankGroup {
-  ranks: number[];
-  value: string;
 }
 
 export interface RankRow {
@@ -1787,21 +1824,31 @@ export interface RankRow {
 export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
 
 export interface Recompile {
+  key: string;
   compile_id: string;
   epoch: number;
+  function: string;
+  guard: string;
+  change: string;
+  file: string;
+  line: number | null;
+  duration_s: number | null;
+  advice: string;
   reasons: string[];
   guards: FailedGuard[];
   dynamic: DynamicChange[];
-  function: string;
-  file: string;
-  line: number | null;
   start_s: number | null;
-  duration_s: number | null;
   recovered: boolean;
   start_us: number | null;
   step: string | null;
   when: string | null;
   calls: number | null;
+}
+
+export interface RecompileReport {
+  sentences: string[];
+  recompiles: Recompile[];
+  frames: RecompiledFrame[];
 }
 
 export interface RecompiledFrame {
@@ -1895,7 +1942,8 @@ export interface ShapeGuard {
 }
 
 export interface SharedLine {
-  key: string;
+  file: string;
+  line: number;
   time_us: number;
 }
 
@@ -1915,6 +1963,7 @@ export interface SheetTable {
   title: string;
   names: string[];
   columns: SheetColumn[];
+  inner: InnerTable[];
 }
 
 export interface Sheets {
@@ -2055,7 +2104,15 @@ export interface StartUp {
 }
 
 export type Status =
-  'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+  | 'compiled'
+  | 'compiled_elsewhere'
+  | 'exported'
+  | 'failed'
+  | 'graph_break'
+  | 'no_graph'
+  | 'recompile_limit'
+  | 'recovered'
+  | 'unfinished';
 
 export interface Step {
   name: string;
@@ -2071,16 +2128,6 @@ export interface StepBreakdown {
   start_us: number;
   wall_us: number;
   parts: StepPart[];
-}
-
-export interface StepCategory {
-  step: string;
-  device: number | 'cpu';
-  category: Category;
-  launches: number;
-  time_us: number;
-  gpu_time_percent: number | null;
-  wall_time_percent: number | null;
 }
 
 export interface StepPart {
@@ -2263,14 +2310,6 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
-export interface TrieNode {
-  frame: Frame;
-  users: boolean;
-  children: TrieNode[];
-  compilations: Compilation[];
-  total_s: number | null;
-}
-
 export interface Triton {
   sentences: string[];
   triton_kernels: CompiledKernel[];
@@ -2340,7 +2379,6 @@ export interface AboutLogdir {
 export interface AboutWorker {
   compile: Compile;
   compile_time: StartUp;
-  compilations: Compilations;
   baseline: BaselineRef;
   exports: Exports;
   triton: Triton;
@@ -2389,6 +2427,8 @@ export interface AboutSpan {
   ledger: Ledger;
   what_if: Scenario;
   payback: Payback;
+  compilations: CompilationTable;
+  recompiles: RecompileReport;
   findings: Findings;
 }
 

@@ -32,7 +32,7 @@ export type PanelEntry = Needs & {
 const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !== 'info').length ?? null;
 
 export const PANELS: Record<Panel, PanelEntry> = {
-  overview: { needs: 'any', load: () => import('../panels/overview/Overview.svelte') },
+  overview: { needs: 'all', load: () => import('../panels/overview/Overview.svelte') },
   findings: {
     needs: 'any',
     wrong: seriousFindings,

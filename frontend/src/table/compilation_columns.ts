@@ -1,21 +1,20 @@
-/** Columns of every table whose rows are compilations, or belong to one. */
+/** Columns of the compilations by compile time. */
 import type { CacheResult, Compilation } from '../api/types';
 import { functionName, idLabel, type CompileKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
-import { statusWord } from '../names/statuses';
 import { phaseHelp, phaseLabel, phasesOf } from '../names/phases';
 
 const NOT_TOLD = 'torch did not report it';
 
-export const ID: Column<CompileKey> = {
+const ID: Column<CompileKey> = {
   key: 'compile_id',
   label: 'Compile id',
   help: 'Frame / how many times this frame was compiled before',
   show: idLabel,
 };
 
-export const FUNCTION: Column<{ function: string }> = {
+const FUNCTION: Column<{ function: string }> = {
   key: 'function',
   label: 'Function',
   value: (r) => r.function || null,
@@ -25,7 +24,7 @@ export const FUNCTION: Column<{ function: string }> = {
   grow: 1,
 };
 
-export const LINE: Column<{ file: string; line: number | null }> = {
+const LINE: Column<{ file: string; line: number | null }> = {
   key: 'file',
   label: 'Line',
   value: (r) => (r.file ? location(r.file, r.line) : null),
@@ -34,7 +33,7 @@ export const LINE: Column<{ file: string; line: number | null }> = {
   unknown: NOT_TOLD,
 };
 
-export const DURATION: Column<{ duration_s: number | null }> = {
+const DURATION: Column<{ duration_s: number | null }> = {
   key: 'duration_s',
   label: 'Compile time',
   bar: true,
@@ -62,7 +61,7 @@ const GUARDS: Column<{ guards: number | null }> = {
   key: 'guards',
   label: 'Guards',
   kind: 'count',
-  help: 'What Dynamo asked to be guarded (guard_count). How many checks that became stands in the details',
+  help: 'What Dynamo asked to be guarded (guard_count)',
 };
 
 /** One word for all cache lookups of a compilation; the drawer has each. */
@@ -87,44 +86,6 @@ const DIRECTION: Column<OfADirection> = {
   help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
   value: directionLabel,
 };
-
-const STATUS: Column<Compilation> = {
-  key: 'status',
-  label: 'Status',
-  value: (r) => statusWord(r.status),
-};
-
-const REST: Column<Compilation>[] = [
-  { key: 'graph_nodes', label: 'Nodes', kind: 'count', hidden: true },
-  { key: 'graph_inputs', label: 'Inputs', kind: 'count' },
-  GUARDS,
-  { key: 'breaks', label: 'Breaks', kind: 'count' },
-  CACHE,
-  {
-    key: 'recompile_reasons',
-    label: 'Recompiled because',
-    value: (r) => r.recompile_reasons.join('\n') || null,
-    hidden: true,
-  },
-  {
-    key: 'failure',
-    label: 'Failure',
-    value: (r) => (r.failure ? `${r.failure.type}: ${r.failure.reason}` : null),
-    hidden: true,
-  },
-];
-
-export const LIST_COLUMNS: Column<Compilation>[] = [
-  ID,
-  STATUS,
-  DIRECTION,
-  DURATION,
-  FUNCTION,
-  LINE,
-  ATTEMPTS,
-  GRAPH_OPS,
-  ...REST,
-];
 
 /** One column for each phase that took any time; together they are the compile time. */
 export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {

@@ -43,11 +43,12 @@ export function unitFor(us: number): Unit {
   return UNITS.findLast((unit) => size >= (unit.from ?? unit.us)) ?? UNITS[0]!;
 }
 
-export function duration(us: number | null | undefined): string {
+/** digits: two for a prediction. */
+export function duration(us: number | null | undefined, digits = 3): string {
   if (us === null || us === undefined) return UNKNOWN;
   if (us === 0) return `0${THIN}µs`;
   const unit = unitFor(us);
-  return significant(us / unit.us) + THIN + unit.name;
+  return significant(us / unit.us, digits) + THIN + unit.name;
 }
 
 /** A time that is foretold, with what it may be at least and at most. */
@@ -68,9 +69,7 @@ export function predictedRange({ low_us, high_us }: Foretold): string {
 /** "13.4 ms → 2.8 ms (2.7–3.0 ms)": two digits for what is predicted. */
 export function predicted(foretold: Foretold): string {
   const range = predictedRange(foretold);
-  const unit = unitFor(foretold.after_us);
-  const after = significant(foretold.after_us / unit.us, 2) + THIN + unit.name;
-  return `${duration(foretold.step_us)} → ${after}${range && ` (${range})`}`;
+  return `${duration(foretold.step_us)} → ${duration(foretold.after_us, 2)}${range && ` (${range})`}`;
 }
 
 export function seconds(s: number | null | undefined): string {

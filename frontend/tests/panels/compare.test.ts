@@ -104,9 +104,9 @@ test('tables are laid out as the server says', () => {
   });
   const change = column('outcome', 'word');
   const layout = [
-    { rows: 'kernels', title: 'Kernels', names: [], columns: [column('name', 'text'), change] },
+    { rows: 'kernels', title: 'Kernels', names: [], inner: [], columns: [column('name', 'text'), change] },
     {
-      ...{ rows: 'modules', title: 'Modules', names: [] },
+      ...{ rows: 'modules', title: 'Modules', names: [], inner: [] },
       columns: [
         column('path', 'text'),
         column('host_us', 'us', true),
@@ -115,7 +115,7 @@ test('tables are laid out as the server says', () => {
         change,
       ],
     },
-    { rows: 'figures', title: 'Figures', names: [], columns: [column('name', 'text')] },
+    { rows: 'figures', title: 'Figures', names: [], inner: [], columns: [column('name', 'text')] },
   ];
   const comparison = { step_time: null, figures: [], parts: [], notes: [] };
   const first = { ...comparison, kernel_categories: [], compilations: [] };

@@ -4,6 +4,7 @@ import { stackLanes } from '../../src/panels/your_code/stacks';
 
 const f = (name: string, owner: PythonFunction['owner']): PythonFunction => ({
   key: name,
+  slices: name,
   name,
   owner,
   file: null,
@@ -16,6 +17,7 @@ const f = (name: string, owner: PythonFunction['owner']): PythonFunction => ({
 
 const time = (functions: PythonFunction[], frames: PythonTime['frames'], threads = ['a']): PythonTime => ({
   headline: '',
+  note: '',
   recorded: true,
   has_steps: true,
   functions,

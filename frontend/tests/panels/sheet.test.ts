@@ -1,6 +1,13 @@
 import { expect, test } from 'vitest';
 import type { SheetColumn } from '../../src/api/types';
-import { placesOf, sheetColumns, sheetKey, textOf, type SheetRow } from '../../src/panels/sheet/sheet_rows';
+import {
+  innerColumns,
+  placesOf,
+  sheetColumns,
+  sheetKey,
+  textOf,
+  type SheetRow,
+} from '../../src/panels/sheet/sheet_rows';
 import { cellOf, haystack, toCsv, totalOf } from '../../src/table/table';
 
 const column = (key: string, kind: string, more: Partial<SheetColumn> = {}): SheetColumn => ({
@@ -8,7 +15,7 @@ const column = (key: string, kind: string, more: Partial<SheetColumn> = {}): She
   ...more,
 });
 const table = {
-  ...{ rows: 'calls', title: 'Calls', names: ['name', 'compile_id'] },
+  ...{ rows: 'calls', title: 'Calls', names: ['name', 'compile_id'], inner: [] },
   columns: [
     column('name', 'text', { grow: true }),
     column('file', 'text'),
@@ -59,4 +66,34 @@ test('what a row names is a link', () => {
 test('a row has the key that the server gives it', () => {
   expect(sheetKey(table, row)).toBe('forward,0/1');
   expect(sheetKey({ ...table, names: [] }, row)).toBe('all');
+});
+
+test('rows within a row are counted in the table and listed in the details', () => {
+  const breaks = { ...column('breaks', 'rows') };
+  const inner = {
+    ...{ rows: 'breaks', title: 'Breaks', names: [], inner: [] },
+    columns: [
+      column('reason', 'text'),
+      column('cost_us', 'us'),
+      column('note', 'text'),
+      column('device', 'word'),
+    ],
+  };
+  const rows = [
+    { reason: 'print', cost_us: 20, note: null, device: 0, panel: 'graph_breaks', row: 'graph_breaks:k' },
+  ];
+  const [count] = sheetColumns({ ...table, columns: [breaks] }, [{ breaks: rows }, { breaks: [] }]);
+  expect([cellOf({ breaks: rows }, count!), cellOf({ breaks: [] }, count!)]).toEqual([1, 0]);
+  expect([count!.show!({ breaks: rows }), count!.show!({ breaks: [] })]).toEqual(['1', '']);
+  const columns = innerColumns(inner, rows, []);
+  expect(columns.map(({ text }) => text(rows[0]!))).toEqual(['print', '20.0\u202fµs', 'GPU 0']);
+  expect(columns[0]!.link(rows[0]!)).toMatchObject({ panel: 'graph_breaks', row: 'graph_breaks:k' });
+  expect(innerColumns(inner, rows, ['reason'])).toHaveLength(2);
+});
+
+test('a kernel and places have a short form', () => {
+  const columns = [column('kernel', 'text'), column('source_lines', 'text')];
+  const named = { kernel: 'void at::native::f<int>(int)', source_lines: ['/a/b.py:1', '/a/b.py:2'] };
+  const [kernel, lines] = sheetColumns({ ...table, columns }, [named]);
+  expect([kernel!.show!(named), lines!.show!(named)]).toEqual(['f<int>', '…/b.py:1 +1']);
 });

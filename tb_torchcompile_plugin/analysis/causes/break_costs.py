@@ -140,9 +140,12 @@ def span_with_costs(profile: Profile) -> Span:
 
 def source_with_costs(profile: Profile) -> Program:
     """Return the program's lines, with the costs of their graph breaks."""
-    program, costs = profile.of(source), {site.key: site.saves_us for site in profile.of(break_sites)}
+    program, costs = (
+        profile.of(source),
+        {f"graph_breaks:{site.key}": site.saves_us for site in profile.of(break_sites)},
+    )
     rows = [
-        replace(row, breaks=[replace(mark, cost_us=costs.get(mark.key)) for mark in row.breaks])
+        replace(row, breaks=[replace(mark, cost_us=costs.get(mark.row)) for mark in row.breaks])
         for row in program.rows
     ]
     return replace(program, rows=rows)

@@ -16,7 +16,15 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Finding, Panel, Predicted, Role, Severity, severity_of
+from tb_torchcompile_plugin.analysis.finding import (
+    SECTIONS,
+    Finding,
+    Panel,
+    Predicted,
+    Role,
+    Severity,
+    severity_of,
+)
 from tb_torchcompile_plugin.analysis.formatting import about, at_line, duration, function_at, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
@@ -92,7 +100,7 @@ class Cause:
             evidence={name: number for name, number in evidence.items() if number is not None},
             saves_us=None,
             panel=self.panel,
-            section=self.section,
+            section=self.section or SECTIONS[self.panel][0],
             role=self.role,
             row=None,
             next_step=next_step,

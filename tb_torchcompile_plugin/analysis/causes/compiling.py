@@ -89,6 +89,7 @@ class CompileInSteps(Cause):
 
     id = "compile_in_steps"
     panel = "compile_time"
+    section = "compilations"
     needs_records = False
     limits = ("compile_percent",)
 
@@ -117,6 +118,7 @@ class AutotuneInSteps(Cause):
 
     id = "autotune_in_steps"
     panel = "compile_time"
+    section = "autotune"
     limits = ("autotune_percent",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:

@@ -167,7 +167,7 @@ class Python(HostTimeCause):
     """
 
     id = "python"
-    panel = "operators"
+    panel = "step"
     words = Words(
         "Python code takes host time{place}",
         "Move it out of the step: compute it once before the loop, in data loader workers, or with tensors",
@@ -203,7 +203,8 @@ class Library(HostTimeByNameCause):
     """A torch function takes more than the usual 50 µs per call."""
 
     id = "library"
-    panel = "operators"
+    panel = "your_code"
+    section = "functions"
     words = Words(
         "Host time is spent in {name}{place}",
         "Call it less often or outside the step. Work that it repeats for each parameter or batch can be done at once",
@@ -287,7 +288,7 @@ class DriverAllocations(HostTimeCause):
     """Calls request memory from the driver or return it."""
 
     id = "allocation"
-    panel = "memory"
+    panel = "step"
     words = Words(
         "Memory is requested from the driver {often} {each} ({name}){place}",
         "Let torch reuse cached memory: no torch.cuda.empty_cache() in the loop. Pin buffers once and reuse them",

@@ -174,6 +174,7 @@ class CudaGraphsSkipped(Cause):
 
     id = "cudagraphs_skipped"
     panel = "compilations"
+    section = "cuda_graphs"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         data = context.profile.data

@@ -41,7 +41,8 @@ class EmptyProfile(Cause):
     """The trace contains no events (critical), no GPU events despite a GPU (warning), or too few steps (info)."""
 
     id = "empty_profile"
-    panel = "overview"
+    panel = "step"
+    section = "steps"
     needs_records = False
     limits = ("steps_least",)
 

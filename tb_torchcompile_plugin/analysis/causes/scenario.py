@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
     step_cost,
     why_nothing,
 )
-from tb_torchcompile_plugin.analysis.finding import Panel, Predicted, prediction
+from tb_torchcompile_plugin.analysis.finding import SECTIONS, Panel, Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
@@ -95,7 +95,7 @@ def scenario_with(profile: Profile, offer: PossibleFixes, selected: Sequence[str
         combined = prediction(profile.of(step_cost).step, ns, least, most)
     of = profile.of(time_unit)
     return Scenario(
-        headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
+        headline=_headline(profile, offer, len(chosen_ids), combined) if now else "No fix is predicted.",
         why_nothing=why,
         step=profile.of(step_time),
         replay_error_percent=None if why else profile.of(replay_error_percent),
@@ -121,8 +121,8 @@ def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
         next_step=next_step,
         code=code,
         panel=PRICED[row.kind].panel,
-        section=PRICED[row.kind].section,
-        note="With the other chosen fixes it gains nothing more." if is_needless else "",
+        section=PRICED[row.kind].section or SECTIONS[PRICED[row.kind].panel][0],
+        note="With the other selected fixes, this one gains nothing more." if is_needless else "",
     )
 
 
@@ -176,16 +176,16 @@ def _picked(
 
 
 def _headline(profile: Profile, offer: PossibleFixes, selected: int, combined: Predicted | None) -> str:
-    """Return "Step 12.2 ms on the host's clock → about 4.1 ms (3.9-4.6) with 2 fixes."."""
-    step = profile.of(step_time)
+    """Return "With 2 fixes, a step takes about 4.1 ms (3.9-4.6) instead of 12.2 ms."."""
+    step, unit = profile.of(step_time), profile.of(time_unit).one
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
-    clock = "the host" if step.device is None else f"GPU {step.device}"
-    now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
+    basis = f" ({by})" if by else ""
     if combined:
         after = about(combined.after_us, combined.low_us, combined.high_us)
-        text = f"{'Step' if step.steps else 'Span'} {now} → {after} with {plural(selected, 'fix', 'fixes')}."
-    else:
-        text = f"{'A step' if step.steps else 'The span'} takes {now}."
-        if not offer.rows:
-            text += " Nothing was found that would make it faster."
-    return text
+        now = duration(step.step_us)
+        return f"With {plural(selected, 'fix', 'fixes')}, {unit} takes {after} instead of {now}{basis}."
+    clock = "the host" if step.device is None else f"GPU {step.device}"
+    more = (
+        "Select fixes to see the predicted time." if offer.rows else "No fix was found that would shorten it."
+    )
+    return f"{unit[0].upper()}{unit[1:]} takes {duration(step.step_us)} on {clock}’s clock{basis}. {more}"

@@ -117,7 +117,7 @@ class RecomputedForward(PricedCause):
     """
 
     id = "recomputed"
-    panel = "memory"
+    panel = "step"
     limits = ("memory_percent",)
     words = Words(
         "Checkpoints recompute the forward in the backward, {often} {each}{place}",

@@ -22,21 +22,19 @@ MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one
 def why_nothing(profile: Profile) -> str | None:
     """Return why nothing can be predicted, as a sentence; None where something can."""
     if profile.trace.is_cut_off:
-        return "The trace is cut off, and a part of it does not tell how long a step takes."
+        return "The trace is cut off, so the length of a step is unknown and no fix is predicted."
     covered = profile.of(coverage)
     if covered.level == "insufficient" and (lost := covered.worst()):
-        return f"{lost.sentence} Nothing is predicted from that."
+        return f"{lost.sentence} No fix is predicted from that."
     if not len(profile.of(gpu_work).index):
-        return "No work of a GPU was recorded: predicted is how the host and a GPU wait for each other."
+        return "Fixes are predicted only for programs that use a GPU, and this trace has no GPU work."
     if len(profile.of(launch_sequence)) < 2 or not len(profile.of(gpu_queue)):
-        return "The calls that launched the GPU's work were not recorded, so what held it up is not known."
+        return "The calls that launched the GPU's work were not recorded, so why the GPU was idle is unknown."
     if not profile.of(recorded_clock).step:
-        return (
-            "The calls that launched the GPU's work follow each other in no time: there is nothing to gain."
-        )
+        return "The calls that launched the GPU's work take no measurable time: there is nothing to gain."
     error = profile.of(replay_error_percent)
     if error > MAX_ERROR_PERCENT:
-        return f"Replayed as it was recorded, a step is {error:.1f} % off: nothing is predicted from that."
+        return f"The replayed step differs from the recorded one by {error:.1f} %, so no fix is predicted."
     return None
 
 

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.compile import recompiles as recompile_rows
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skips_of_graphs
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
-from tb_torchcompile_plugin.analysis.formatting import at_line
+from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
@@ -34,6 +34,7 @@ class Guard(msgspec.Struct, frozen=True):
 class GuardChecks(msgspec.Struct, frozen=True):
     """What is checked at each call of one compile id, in this order. Thousands, for a large model."""
 
+    sentence: str
     guards: list[Guard]
     warnings: list[Notice]
 
@@ -97,9 +98,17 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
 
 def guard_checks(data: CompileData, epoch: int, compile_id: str) -> GuardChecks:
     """Return the guards of one compile id; raises NotFound where nothing was recorded of it."""
-    _, texts = _recorded(data, epoch, compile_id)
+    rows, texts = _recorded(data, epoch, compile_id)
     warnings: list[Notice] = []
-    return GuardChecks(guards(_last_text(data, texts, GUARDS, warnings) or ""), warnings)
+    checks = guards(_last_text(data, texts, GUARDS, warnings) or "")
+    count = next((row.guards for row in rows if row.guards not in (None, len(checks))), None)
+    sentence = "They are evaluated in this order at each call, until one fails."
+    if count is not None:
+        sentence += (
+            f" Dynamo requested {plural(count, 'guard')} (guard_count): some need no check, some share one, some need "
+            "several."
+        )
+    return GuardChecks(sentence, checks, warnings)
 
 
 def _recorded(data: CompileData, epoch: int, compile_id: str) -> tuple[list[Compilation], list[Artifact]]:

@@ -1,12 +1,13 @@
-"""What was compiled, called from where, and with which outcome?
+"""What was compiled, with which outcome, and called from where?
 
-One row for each frame, and one for each backward that was compiled later; a tree of the calls that led to them; and
-what went wrong.
+One row for each frame, and one for each backward that was compiled later; the calls that led to them; and what went
+wrong.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -17,6 +18,7 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
 from tb_torchcompile_plugin.analysis.formatting import plural, seconds
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Key,
@@ -28,23 +30,44 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
 from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
-from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
 
 Status = Literal[
-    "ok", "failed", "limit", "empty", "break", "recovered", "unfinished", "exported", "elsewhere"
+    "failed",
+    "recompile_limit",
+    "unfinished",
+    "graph_break",
+    "compiled",
+    "exported",
+    "no_graph",
+    "recovered",
+    "compiled_elsewhere",
 ]
 ProblemKind = Literal["limit", "failed", "skipped"]
 
-_NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
-_COUNTS = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")  # fields that torch may not tell
+_NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "compiled_elsewhere")
+# How many there are of each, worst first.
+_COUNTED: dict[Status, str] = {status: status.replace("_", " ") for status in get_args(Status)} | {
+    "recompile_limit": "at the recompile limit",
+    "graph_break": "with a graph break",
+    "no_graph": "without a graph",
+}
+_COUNTS = (
+    "attempts",
+    "graph_ops",
+    "graph_nodes",
+    "graph_inputs",
+    "guards",
+)  # fields that torch may not report
 _EVENTS: dict[ProblemKind, str] = {
-    "limit": "hit the recompile limit: from here on it runs eager",
+    "limit": "reached the recompile limit: calls that no cached version fits now run eagerly",
     "failed": "failed to compile: {}",
-    "skipped": "cannot be resumed after a graph break: all of it runs eager",
+    "skipped": "cannot be resumed after a graph break: all of it runs eagerly",
 }
 _CONSEQUENCES: dict[ProblemKind, str] = {
     "limit": "The versions compiled before are still used where their guards hold.",
@@ -52,8 +75,8 @@ _CONSEQUENCES: dict[ProblemKind, str] = {
 }
 _SETTINGS = {"true": True, "false": False}  # JSON texts
 _SUPPRESSED = {
-    None: "Whether the error was suppressed is not known.",
-    True: "The error was suppressed (suppress_errors): the frame ran eager, and nothing else says so.",
+    None: "It is unknown whether the error was suppressed.",
+    True: "The error was suppressed (suppress_errors): the function ran eagerly without another warning.",
     False: "The error was raised into the program.",
 }
 
@@ -61,8 +84,8 @@ _SUPPRESSED = {
 class Problem(msgspec.Struct, frozen=True):
     """A frame that was not compiled as intended.
 
-    The kinds: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
-    "skipped" (torch cannot resume from a graph break: all of the frame runs eager).
+    The kinds: "limit" (compiled too often: calls that no version fits run eagerly), "failed" (an error while
+    compiling), "skipped" (torch cannot resume after a graph break: all of the frame runs eagerly).
     """
 
     kind: ProblemKind
@@ -74,7 +97,7 @@ class Problem(msgspec.Struct, frozen=True):
     type: str
     reason: str
     ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
-    what_happened: str  # to the frame, in words
+    what_happened: str  # a sentence about the function
     consequence: str  # a sentence
 
     @property
@@ -116,14 +139,18 @@ class Compilation(msgspec.Struct, frozen=True):
     recovered: bool
 
 
-class TrieNode(msgspec.Struct):
-    """A call that led to a compilation, with the calls made from there and what was compiled there."""
+class Caller(msgspec.Struct, frozen=True):
+    """A call at which the stacks of compilations part, or that was compiled. A row of a tree."""
 
-    frame: Frame
-    users: bool  # a function of the user's program
-    children: "list[TrieNode]"
-    compilations: list[Compilation]
-    total_s: float | None = None  # compile time of all below it, with backward graphs; None where unknown
+    function: Annotated[str, column_head("Called from")]
+    depth: int
+    source: Annotated[str | None, column_head(grow=True)]
+    file: str
+    line: int
+    compile_ids: Annotated[list[str], column_head("Compilations")]  # what this call compiled
+    # Compile time of all below it, with backward graphs; None where unknown.
+    total_s: Annotated[float | None, column_head("Compile time", bar=True)]
+    stack: list[Frame]  # from the call of the row that this one is a part of
 
 
 class OtherArtifacts(msgspec.Struct, frozen=True):
@@ -132,15 +159,6 @@ class OtherArtifacts(msgspec.Struct, frozen=True):
     compile_id: str
     epoch: int
     artifacts: list[Artifact]
-
-
-class Compilations(msgspec.Struct, frozen=True):
-    """All compilations of a process."""
-
-    # Holds each compile id once, at the frame that was compiled: the path from the root is the `stack` of the row.
-    trie: list[TrieNode]
-    # Texts that belong to no compilation, by the id under which torch filed them.
-    others: list[OtherArtifacts]
 
 
 def compilations(data: CompileData) -> list[Compilation]:
@@ -192,37 +210,41 @@ def compilations(data: CompileData) -> list[Compilation]:
 
 
 def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
-    """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
+    """Return the first status that holds.
 
     What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`. Ahead
     of time torch counts no operators, and does not record when an export ends.
     """
     failure, has_failed = row.failure, row.HasField("failure")
     if row.elsewhere:
-        return "elsewhere"
+        return "compiled_elsewhere"
     if not has_failed and is_export(row.key.compile_id):
         return "exported"
     if not has_failed and is_ahead_of_time(row.key.compile_id):
-        return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
+        return "compiled" if has_code else "no_graph" if row.HasField("duration_ns") else "unfinished"
     if has_failed and is_limit(failure.type, failure.reason):
-        return "limit"
+        return "recompile_limit"
     broke = bool(breaks) or (has_failed and skips_frame(failure.reason))
     if has_failed and not (broke and failure.type == UNSUPPORTED):
         return "failed"
     if row.recovered:
         return "recovered"
     if broke:
-        return "break"
+        return "graph_break"
     if not row.HasField("duration_ns"):
         return "unfinished"
-    return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
+    return "no_graph" if direction_of(row.direction) == "forward" and not row.graph_ops else "compiled"
 
 
 def _problem(row: CompilationMessage, status: Status) -> Problem:
     failure = row.failure
     place = failure if failure.file else row
-    kind: ProblemKind = status if status in ("limit", "failed") else "skipped"
+    kinds: dict[Status, ProblemKind] = {"recompile_limit": "limit", "failed": "failed"}
+    kind = kinds.get(status, "skipped")
     is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
+    subject = (
+        f"{row.function} ({row.key.compile_id})" if row.function else f"Compilation {row.key.compile_id}"
+    )
     eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
     return Problem(
         kind=kind,
@@ -234,7 +256,7 @@ def _problem(row: CompilationMessage, status: Status) -> Problem:
         type=failure.type,
         reason=failure.reason,
         ran_eager=eager,
-        what_happened=_EVENTS[kind].format(failure.type),
+        what_happened=f"{subject} {_EVENTS[kind].format(failure.type)}.",
         consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
     )
 
@@ -288,42 +310,51 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
     return {phase: 100 * time / whole for phase, time in phases.items() if time > 0}
 
 
-def compilations_overview(data: CompileData) -> Compilations:
-    """Return all compilations of a process, in order of time."""
+def status_headline(data: CompileData) -> str:
+    """Summarize: "5 compilations: 4 with a graph break, 1 compiled."."""
+    statuses = Counter(row.status for row in data.of(compilations) if row.direction == "forward")
+    if not statuses:
+        return data.none_of("compilations")
+    counts = ", ".join(
+        f"{statuses[status]:,} {words}" for status, words in _COUNTED.items() if statuses[status]
+    )
+    return f"{plural(statuses.total(), 'compilation')}: {counts}."
+
+
+def other_artifacts(data: CompileData) -> list[OtherArtifacts]:
+    """Return the texts that belong to no compilation, by the id under which torch filed them."""
     summary = data.summary
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
-    return Compilations(
-        trie=_trie(data),
-        others=[
-            OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
-            for epoch, compile_id in others
-        ],
-    )
+    return [OtherArtifacts(name, epoch, data.of(artifacts, epoch, name)) for epoch, name in others]
 
 
-def _trie(data: CompileData) -> list[TrieNode]:
-    """Merge the stacks: equal frames below one node share a node. Without a stack the frame itself is the root."""
-    root = TrieNode(Frame("", 0, "", None), False, [], [])
-    paths: dict[Key, list[TrieNode]] = {}
-    for row in data.of(compilations):
-        if row.direction == "backward":
-            continue
-        node, path = root, []
-        for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
-            child = next((child for child in node.children if child.frame == frame), None)
-            if child is None:
-                child = TrieNode(frame, is_user_file(frame.file), [], [])
-                node.children.append(child)
-            node = child
-            path.append(node)
-        node.compilations.append(msgspec.structs.replace(row, stack=[]))
-        paths[row.epoch, row.compile_id] = path
-    below = defaultdict[int, list[CompilationMessage]](list)
-    for message in data.summary.compilations:
-        for node in paths.get(key_of(message.key), ()):
-            below[id(node)].append(message)
-    for node in chain.from_iterable(paths.values()):
-        if node.total_s is None:
-            node.total_s = frames_s(below[id(node)])
-    return root.children
+def callers(data: CompileData) -> list[Caller]:
+    """Merge the stacks of all compilations: a call is a row where they part, and where something was compiled."""
+    rows = [row for row in data.of(compilations) if row.direction == "forward" and row.stack]
+    messages = grouped(data.summary.compilations, lambda row: key_of(row.key))
+    return list(_callers(rows, messages, 0, 0))
+
+
+def _callers(
+    rows: Sequence[Compilation], messages: Mapping[Key, list[CompilationMessage]], start: int, depth: int
+) -> Iterator[Caller]:
+    """Yield the calls below the first `start` ones that `rows` have in common."""
+    for group in grouped(rows, lambda row: row.stack[start]).values():
+        end = start + 1
+        while all(len(row.stack) > end and row.stack[end] == group[0].stack[end] for row in group):
+            end += 1
+        frame = group[0].stack[end - 1]
+        keys = dict.fromkeys((row.epoch, row.compile_id) for row in group)
+        yield Caller(
+            function=readable_function(frame.function),
+            depth=depth,
+            source=frame.source,
+            file=frame.file,
+            line=frame.line,
+            compile_ids=list(dict.fromkeys(row.compile_id for row in group if len(row.stack) == end)),
+            total_s=frames_s(chain.from_iterable(messages[key] for key in keys)),
+            stack=group[0].stack[start:end],
+        )
+        deeper = [row for row in group if len(row.stack) > end]
+        yield from _callers(deeper, messages, end, depth + 1)

@@ -44,22 +44,18 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     # call warmed up for sizes of its own; `waiting`: ran kernel by kernel and could not be recorded; `skipped` by
     # torch; `partly` replayed; `not_run`.
     state: GraphState
-    why: Annotated[str, column_head(grow=True)]  # reason for what is not replayed
+    why: Annotated[str, column_head(grow=True, wrap=True)]  # reason for what is not replayed
     calls: int  # in the span, as are the next three
     replayed_calls: Annotated[int, column_head("Replayed")]
     recorded_calls: Annotated[int, column_head("Recorded")]
     plain_calls: Annotated[int, column_head("Kernel by kernel")]
-    recordings: int | None  # in the process, from the log, as are `recording_us` and `recording_steps`
-    # Functions of torch: one for each set of symbolic sizes and graph part.
-    functions: Annotated[int | None, column_head(hidden=True)]
+    # In the process, from the log, as are `recording_us` and `recording_steps`.
+    recordings: Annotated[int | None, column_head(hidden=True)]
     recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
     # The same in steps.
-    recording_steps: Annotated[float | None, column_head("Steps that record", hidden=True)]
-    # Median host time.
-    recording_call_us: Annotated[float | None, column_head("A call that records", hidden=True)]
+    recording_steps: Annotated[float | None, column_head("Recording, in steps", hidden=True)]
     # Median host time of a call that replays.
-    replay_us: Annotated[float | None, column_head("A replay", hidden=True)]
-    replay_kernels: Annotated[float | None, column_head("Kernels a replay", hidden=True)]  # mean
+    replay_us: Annotated[float | None, column_head("Replay", hidden=True)]
     launches_avoided: int | None  # in all of the span
 
 
@@ -69,10 +65,10 @@ class GraphRecording(msgspec.Struct, frozen=True, kw_only=True):
     compile_id: str
     direction: Direction | None  # None where the log does not show it
     graph_id: int | None = None  # torch's number
-    function_id: int | None = None  # torch's number
+    function_id: Annotated[int | None, column_head(hidden=True)] = None  # torch's number
     reason: Reason | None
     sizes: str = ""  # values of symbolic sizes
-    inputs: list[str] = []  # those at another address than before
+    inputs: Annotated[list[str], column_head("Inputs that moved", grow=True)] = []
     file: str = ""  # where the program uses the first of them
     line: int | None = None
     step: str | None  # the profiled step around it
@@ -86,7 +82,7 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     reason: str
     file: str  # the line that torch names
     line: int | None
-    text: Annotated[str, column_head("In torch's words", grow=True)]
+    text: Annotated[str, column_head("In torch's words", grow=True, wrap=True)]
 
 
 class GraphPool(msgspec.Struct, frozen=True):
@@ -96,17 +92,17 @@ class GraphPool(msgspec.Struct, frozen=True):
     pool_bytes: int | None
     graphs: int
     functions: int
-    warm_ups: int | None  # runs kernel by kernel inside of it
+    warm_ups: Annotated[int | None, column_head("Warm-ups")]  # runs kernel by kernel inside of it
 
 
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
     sentences: tuple[str, ...]  # the first sentence is the answer
-    functions: tuple[GraphedFunction, ...]
-    skipped: tuple[SkippedGraph, ...]
-    recordings: tuple[GraphRecording, ...]
-    pools: tuple[GraphPool, ...]
+    functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
+    skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
+    recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
+    pools: Annotated[tuple[GraphPool, ...], column_head("Memory of CUDA graphs")]
     code: str | None
 
 

@@ -29,7 +29,6 @@ from tb_torchcompile_plugin.analysis.formatting import (
     function_at,
     joined_names,
     listed_numbers,
-    often,
     percent,
     plural,
 )
@@ -63,7 +62,7 @@ _SIZE = ".size()["
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
 # Padding that adds more data is not advised (docs/definitions.md)
 _MAX_MORE_PERCENT = 25.0
-_UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or summary of this process."
+_UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data of this process."
 
 
 class DynamicSymbol(msgspec.Struct, frozen=True):
@@ -105,7 +104,7 @@ class ObservedSize(msgspec.Struct, frozen=True):
 
 
 class DynamicShapeReport(msgspec.Struct, frozen=True):
-    """The panel *Dynamic shapes*."""
+    """Which sizes are dynamic, and what was compiled for each."""
 
     sentences: tuple[str, ...]  # the first sentence is the answer
     sizes: tuple[ObservedSize, ...]
@@ -402,14 +401,14 @@ def _headline(sizes: list[ObservedSize], symbols: list[DynamicSymbol], guards: l
     if failed is not None:
         line = at_line(failed.file, failed.line)
         return (
-            f"A dynamic size is specialised again{f' at {line}' if line else ''}: {failed.expression} made torch "
-            f"compile {often(failed.recompiles)} more."
+            f"A dynamic size is specialised again{f' at {line}' if line else ''}: the guard {failed.expression} "
+            f"caused {plural(failed.recompiles, 'recompile')}."
         )
     static = [row for row in sizes if row.handling != "dynamic"]
     if len(static) > 2:
         compiled = sorted({row.size for row in static if row.handling == "specialised"})
         eager = next((row for row in static if row.handling == "eager"), None)
-        limit = f"; from {eager.source} = {eager.size:,} on new ones ran eager" if eager else ""
+        limit = f"; since {eager.source} = {eager.size:,}, new sizes run eagerly" if eager else ""
         subject = (
             f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
         )
@@ -417,7 +416,9 @@ def _headline(sizes: list[ObservedSize], symbols: list[DynamicSymbol], guards: l
     names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
     if names:
         distinct = sorted({row.size for row in sizes if row.handling == "dynamic"})
-        occurred = f"; {plural(len(distinct), 'size')} came ({listed_numbers(distinct)})" if distinct else ""
+        occurred = (
+            f"; {plural(len(distinct), 'size')} occurred ({listed_numbers(distinct)})" if distinct else ""
+        )
         return f"{joined_names(names[:MAX_NAMES])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
     fixed = len({row.symbol for row in symbols})
     if fixed:
@@ -426,7 +427,7 @@ def _headline(sizes: list[ObservedSize], symbols: list[DynamicSymbol], guards: l
 
 
 def size_advice(profile: Profile) -> Advice | None:
-    """Say what keeps torch from compiling for each size; None where it does not."""
+    """Return how to avoid a compilation for each size; None where there is none."""
     data = profile.data
     if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
@@ -440,8 +441,8 @@ def size_advice(profile: Profile) -> Advice | None:
     if failed is not None:
         line = at_line(failed.file, failed.line)
         return Advice(
-            f"Keep Python from asking for the size{f' at {line}' if line else ''}: compute it with tensors, or "
-            f"outside of the compiled function{padding}",
+            f"Do not use the size in Python{f' at {line}' if line else ''}: compute with tensors, or outside of the "
+            f"compiled function{padding}",
             None,
         )
     static = [row for row in profile.of(occurring_sizes) if row.handling != "dynamic"]
@@ -456,6 +457,6 @@ def size_advice(profile: Profile) -> Advice | None:
         size, compile_s = static[0].size, static[0].compile_s
         cost = "" if compile_s is None else f", which took {duration(1e6 * compile_s)}"
         sentence = (
-            f"Mark the size dynamic before the first call: no graph for {size:,} alone is compiled then{cost}"
+            f"Mark the size dynamic before the first call, to compile no graph for {size:,} alone{cost}"
         )
     return Advice(sentence, code)

@@ -1,8 +1,11 @@
 """What did torch.export have to assume, and what could it not do? Only draft export records it; torch.export raises."""
 
+from typing import Annotated
+
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -10,10 +13,10 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import ISSUES, IssueKind, is_export
 
 _NEXT_STEPS: dict[IssueKind, str] = {
-    "missing fake kernel": "Register one: torch.library.register_fake",
-    "wrong fake kernel": "Mend its fake kernel: it must give what the operator gives",
-    "value of the example used": "State it: torch._check",
-    "value only the data tells": "State it: torch._check, or branch with torch.cond",
+    "missing fake kernel": "Register one with torch.library.register_fake",
+    "wrong fake kernel": "Correct the fake kernel: it must return what the operator returns",
+    "value of the example used": "State the assumption with torch._check",
+    "value only the data tells": "State the assumption with torch._check, or branch with torch.cond",
 }
 
 
@@ -33,8 +36,8 @@ class ExportIssue(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    kind: IssueKind
-    subject: str  # the operator, or the expression
+    kind: Annotated[IssueKind, column_head("Issue")]
+    subject: Annotated[str, column_head("Operator or expression", grow=True)]
     details: str  # the value that was assumed, or what did not agree
     file: str  # the user's line
     line: int | None  # None where torch does not name it
@@ -43,7 +46,7 @@ class ExportIssue(msgspec.Struct, frozen=True):
 
 
 class Exports(msgspec.Struct, frozen=True):
-    """The panel *Exports*."""
+    """The calls of torch.export and their issues."""
 
     sentences: tuple[str, ...]
     exports: tuple[ExportCall, ...]
@@ -69,10 +72,10 @@ def exports(data: CompileData) -> Exports:
         headline = "torch.export was not called."
     elif not issues:
         count = plural(len(calls), "export")
-        headline = f"{count}; torch tells of no issue: only draft_export looks for them."
+        headline = f"{count} without a reported issue: only draft_export reports issues."
     else:
         first = f"{issues[0].kind} ({issues[0].subject})"
-        headline = f"{plural(len(calls), 'export')}; {plural(len(issues), 'issue')}, the first: {first}."
+        headline = f"{plural(len(calls), 'export')} with {plural(len(issues), 'issue')}: first {first}."
     return Exports((headline,), calls, tuple(issues))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,
+    RecompileReport,
     Version,
     frame_of,
     recompiled_frames,
@@ -23,6 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
@@ -97,11 +99,36 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
 
 
 def headline(profile: Profile) -> str:
-    """Say what recompiles cost; without compile data, that there were some."""
+    """Return what recompiles cost; without compile data, that there were some."""
     if profile.data is not None:
         return profile.data.of(recompiles_headline)
     frames = profile.of(frame_versions)
     if not frames:
-        return "Recompiles are not known."
+        return "Recompiles are unknown: there is no compile data."
     which = "it was" if len(frames) == 1 else "they were"
-    return f"{plural(len(frames), 'frame')} ran in more than one version: {which} recompiled."
+    return f"{plural(len(frames), 'function')} ran in more than one version: {which} recompiled."
+
+
+def recompile_report(about: Profile | CompileData) -> RecompileReport:
+    """Return the recompiles, and the versions of the frames that have several."""
+    if isinstance(about, Profile):
+        sentence, rows, frames = about.of(headline), about.of(recompile_moments), about.of(frame_versions)
+    else:
+        sentence, rows, frames = (
+            about.of(recompiles_headline),
+            about.of(recompiles),
+            about.of(recompiled_frames),
+        )
+    refused = (refusal(frame) for frame in frames if frame.limit_hit)
+    return RecompileReport((sentence, *refused), tuple(rows or ()), tuple(frames))
+
+
+def refusal(frame: RecompiledFrame) -> str:
+    """Say that torch compiles no more versions of this frame, and what helps."""
+    name = f"`{frame.function}`" if frame.function else f"Frame {frame.frame}"
+    limit = "" if frame.limit is None else f" ({frame.limit:,})"
+    return (
+        f"{name} reached the recompile limit{limit}: calls that none of its "
+        f"{plural(len(frame.versions), 'version')} fits run eagerly. Remove the cause of the recompiles, or raise "
+        "`torch._dynamo.config.recompile_limit`."
+    )

@@ -4,12 +4,15 @@ torch's recompile reasons are prose, not a contract: a line that is not understo
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, ShapeEvent
@@ -24,22 +27,22 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
-    "or compile with dynamic=True. For a data set whose last batch is shorter, drop_last=True avoids it.",
-    "tensor_property": "Bring {source} to one dtype, device, layout and requires_grad before the call.",
-    "shape": "The graph was compiled for one range of this size. Use mark_dynamic with min and max, or mark_unbacked "
-    "if no specialization is wanted, before the first call.",
-    "float": "Each new value of this float may compile again. Hoist it: pass it as a tensor, or keep it outside of "
-    "the compiled function.",
+    "or compile with dynamic=True. If only the last batch of a data set is shorter, drop_last=True avoids it.",
+    "tensor_property": "Convert {source} to one dtype, device, layout and requires_grad before the call.",
+    "shape": "The graph was compiled for one range of this size. Before the first call, use mark_dynamic with min and "
+    "max, or mark_unbacked to avoid specialization.",
+    "float": "Each new value of this float may cause a recompile. Pass it as a tensor, or keep it outside of the "
+    "compiled function.",
     "int": "If this number varies, pass it as a tensor, or use torch._dynamo.mark_unbacked on the tensor whose size it "
     "is; for an attribute of a module, set torch._dynamo.config.allow_unspec_int_on_nn_module = True.",
     "value": "A constant of the program changed. Compile one function for each value, or pass it as a tensor.",
-    "type": "{source} came with another type. Convert it to one type before the call.",
-    "identity": "{source} is another object than the one that was compiled for. Create it once and keep it, or pass it "
-    "as an argument.",
+    "type": "The type of {source} changed. Convert it to one type before the call.",
+    "identity": "{source} is not the object that was compiled for. Create it once and keep it, or pass it as an "
+    "argument.",
     "length": "The number of elements of {source} changed. Keep it constant, or stack the elements into one tensor.",
     "global_state": "A global setting differs between calls: {source}. Call under one setting (for evaluation, compile "
     "a second function), or use torch.compiler.set_stance.",
-    "other": "See the guard's text; TORCH_LOGS=guards,recompiles prints all guards of each entry.",
+    "other": "See the text of the guard; TORCH_LOGS=guards,recompiles prints all guards of each cached version.",
 }
 
 
@@ -84,34 +87,44 @@ class SymbolicShapes(msgspec.Struct, frozen=True):
 class FailedGuard(msgspec.Struct, frozen=True):
     """A guard that did not hold."""
 
-    entry: str | None  # the cache entry that it belongs to
-    text: str
-    kind: GuardKind
-    source: str | None  # what is guarded
-    old: str | None  # value that was compiled for
-    new: str | None  # value in this call, None where torch does not name it
+    entry: Annotated[str | None, column_head("Of version")]
+    text: Annotated[str, column_head("Guard")]
+    kind: Annotated[GuardKind, column_head(unseen=True)]
+    source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
+    old: Annotated[str | None, column_head("Expected")]  # value that was compiled for
+    new: Annotated[str | None, column_head("Actual")]  # value in this call, None where torch does not name it
     file: str | None
     line: int | None
-    advice: str
+    advice: Annotated[str, column_head(unseen=True)]
 
 
 class Recompile(msgspec.Struct, frozen=True):
     """A frame that was compiled again."""
 
+    key: str
     compile_id: str
     epoch: int
-    reasons: list[str]  # one for each cache entry that was tried, most recent first
-    guards: list[FailedGuard]  # the same, parsed
-    dynamic: list[DynamicChange]  # inputs that changed, so that torch made them dynamic
     function: str
+    # Of the most recent cached version: the guard, the value that it expects, and the one of this call.
+    guard: Annotated[str, column_head("Guard that failed", grow=True)]
+    change: Annotated[str, column_head("Expected → actual")]
     file: str
     line: int | None
-    start_s: float | None  # Unix time
-    duration_s: float | None  # compile time, with that of its backward graph
-    recovered: bool
+    # Compile time, with that of its backward graph.
+    duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
+    advice: Annotated[str, column_head("What helps", hidden=True)]
+    # One for each cached version that was tried, most recent first.
+    reasons: Annotated[list[str], column_head(unseen=True)]
+    guards: Annotated[
+        list[FailedGuard], column_head("Guards that failed", inner=True, hidden=True)
+    ]  # the same, parsed
+    # Inputs that changed, so that torch made them dynamic.
+    dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
+    start_s: Annotated[float | None, column_head(unseen=True)]  # Unix time
+    recovered: Annotated[bool, column_head(hidden=True)]  # compiled before recording began
     # What a span shows of it; None without a trace.
-    start_us: float | None = None  # from the span's first event; negative before it
-    step: str | None = None  # the profiled step around it
+    start_us: Annotated[float | None, column_head(unseen=True)] = None  # from the span's first event
+    step: Annotated[str | None, column_head(unseen=True)] = None  # the profiled step around it
     when: str | None = None  # in words
     calls: int | None = None  # how often the span ran this version
 
@@ -132,30 +145,48 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     function: str
     file: str
     line: int | None
-    versions: list[Version]  # in the order in which they were compiled
-    limit: int | None  # `torch._dynamo.config.recompile_limit`, None where it was not recorded
-    limit_hit: str | None  # compile id beyond the limit; from there on calls that fit no version run eager
+    versions: Annotated[list[Version], column_head(inner=True)]  # in the order in which they were compiled
+    # `torch._dynamo.config.recompile_limit`, None where it was not recorded.
+    limit: Annotated[int | None, column_head("Recompile limit")]
+    # The compilation that was refused; since then, calls that no version fits run eagerly.
+    limit_hit: Annotated[str | None, column_head("Refused compilation")]
+
+
+class RecompileReport(msgspec.Struct, frozen=True):
+    """Why functions were compiled again, and how often each version ran."""
+
+    sentences: tuple[str, ...]
+    recompiles: tuple[Recompile, ...]
+    frames: Annotated[tuple[RecompiledFrame, ...], column_head("Functions with several versions")]
 
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """Return all recompiles in the order in which torch reported them."""
     compiled, times = record.forward_compilations(data.summary), data.of(seconds_by_frame)
+    expected = data.of(_expected_values)
     rows = []
     for message in data.summary.recompiles:
         changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
         frame = compiled.get(record.key_of(message.key))
+        values = expected.get(record.key_of(message.key), {})
+        guards = [_with_new_value(failed_guard(reason), changes, values) for reason in message.reasons]
+        first = guards[0] if guards else None
         rows.append(
             Recompile(
+                key=f"{message.key.compile_id},{message.key.epoch}",
                 compile_id=message.key.compile_id,
                 epoch=message.key.epoch,
-                reasons=list(message.reasons),
-                guards=[_with_new_value(failed_guard(reason), changes) for reason in message.reasons],
-                dynamic=changes,
                 function=frame.function if frame else "",
+                guard=first.text if first else "",
+                change=f"{first.old} → {first.new or 'another'}" if first and first.old else "",
                 file=message.file,
                 line=record.optional_number(message, "line"),
-                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
                 duration_s=times.get(record.key_of(message.key)),
+                advice=first.advice if first else "",
+                reasons=list(message.reasons),
+                guards=guards,
+                dynamic=changes,
+                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
                 recovered=message.recovered,
             )
         )
@@ -167,15 +198,31 @@ def count_recompiles(data: CompileData) -> int:
     return len(data.of(recompiles))
 
 
-def _with_new_value(guard: FailedGuard, changes: list[DynamicChange]) -> FailedGuard:
-    """Add the new value: a guard on a value names only the old one, what torch made dynamic because of it both."""
+def _expected_values(data: CompileData) -> dict[record.Key, dict[str, str]]:
+    """Return for each version the values that it was compiled for, by their source.
+
+    torch names them where a guard of that version failed later.
+    """
+    values = defaultdict[record.Key, dict[str, str]](dict)
+    for row in data.summary.recompiles:
+        for guard in map(failed_guard, row.reasons):
+            if guard.entry and guard.source and guard.old:
+                values[row.key.epoch, guard.entry][guard.source] = guard.old
+    return values
+
+
+def _with_new_value(guard: FailedGuard, changes: list[DynamicChange], values: dict[str, str]) -> FailedGuard:
+    """Add the new value: a guard on a value names only the old one.
+
+    What torch made dynamic because of it names both; otherwise the version compiled for the call expects the new one.
+    """
     if guard.new is not None or guard.old is None:
         return guard
     sources = (guard.source, f"L['{guard.source}']")
     for change in changes:
         if change.source in sources and change.before == guard.old:
             return msgspec.structs.replace(guard, new=change.now)
-    return guard
+    return msgspec.structs.replace(guard, new=values.get(guard.source or ""))
 
 
 def recompiles_headline(data: CompileData) -> str:

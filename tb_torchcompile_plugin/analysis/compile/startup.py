@@ -143,6 +143,7 @@ def start_findings(starts: Starts) -> list[Finding]:
             saves_us=None,
             panel="compile_time",
             row=None,
+            section="startup",
             next_step=_NEXT_STEP,
             where=[at_line(lookup_id.file, lookup_id.line)] if lookup_id.file else [],
         )

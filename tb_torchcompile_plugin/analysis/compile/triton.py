@@ -1,4 +1,4 @@
-"""What did Triton make of inductor's kernels: registers, spills, shared memory, and how fast was each configuration?"""
+"""Show how Triton compiled inductor's kernels: registers, spills, shared memory, and the time of each configuration."""
 
 from typing import Annotated, Any
 
@@ -12,11 +12,11 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _TRITONPARSE = (
-    "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
+    "For the cost of each line of a kernel and a reproducer, see https://github.com/meta-pytorch/tritonparse."
 )
 _NOT_RECORDED = (
-    "Nothing of Triton was kept: create the handler before compiling, with triton=True; "
-    "where Inductor makes no Triton kernels, as on a CPU, there is nothing to keep."
+    "No Triton kernels were recorded. Create the handler before compiling, with triton=True. "
+    "Inductor generates no Triton kernels for a CPU."
 )
 
 
@@ -37,7 +37,7 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     time_us: Annotated[float | None, column_head("Tuned time", bar=True)]
     configs: Annotated[int, column_head("Configurations")]
     # How much longer the slowest configuration takes than this one.
-    slowest_percent: Annotated[float | None, column_head("Slowest takes more")]
+    slowest_percent: Annotated[float | None, column_head("Slowest is slower by")]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -57,12 +57,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Triton(msgspec.Struct, frozen=True):
-    """The panel *Triton*."""
+    """The generated Triton kernels."""
 
     sentences: tuple[str, ...]
     # The kernels that spill first, then by registers.
     triton_kernels: Annotated[tuple[CompiledKernel, ...], column_head("Kernels")]
-    candidates: Annotated[tuple[Candidate, ...], column_head("What was tried")]
+    candidates: Annotated[tuple[Candidate, ...], column_head("Configurations that were tried")]
 
 
 def triton(data: CompileData) -> Triton:
@@ -112,18 +112,18 @@ def _sentences(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[s
     if not kernels and not tried:
         return (_NOT_RECORDED,)
     spilling = [row for row in kernels if row.spills]
-    spills = f"{plural_of_mean(len(spilling), 'spills', 'spill')} registers into memory"
+    spills = f"{plural_of_mean(len(spilling), 'spills', 'spill')} registers to memory"
     lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills if spilling else 'none spills registers'}."]
     if spilling:
         row = spilling[0]
         registers = plural(row.spills or 0, "register")
-        lines.append(f"{row.kernel} spills {registers} of each thread, with {row.registers} in use.")
+        lines.append(f"{row.kernel} spills {registers} per thread and uses {row.registers}.")
     timed = [row for row in tried if row.slower_percent is not None]
     slowest = max(timed, key=lambda row: row.slower_percent or 0, default=None)
     if slowest is not None and slowest.slower_percent:
         time, more = duration(slowest.time_us or 0), percent(slowest.slower_percent)
         lines.append(
-            f"{plural(len(timed), 'configuration')} were measured: the slowest of {slowest.kernel} takes {time}, "
-            f"{more} more than its fastest."
+            f"{plural(len(timed), 'configuration')} were measured. The slowest one of {slowest.kernel} takes {time}, "
+            f"{more} more than the fastest."
         )
     return (*lines, _TRITONPARSE)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code, step_after
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
 from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
@@ -92,11 +92,11 @@ class UnevenStages(JobCause):
         user_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
         own, mean = formatting.duration(user_us), formatting.duration(mean_us)
         title = (
-            f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
-            f"{mean}; {step_after(predicted, 'with even stages')}"
+            f"Rank {rank} has the longest stage of the pipeline: it computes for {own} per step, a stage {mean} on "
+            f"average. With even stages, a step takes {_after(predicted)}"
         )
         next_step = (
-            "Move layers from this stage to the others: split the model by measured time and not by the number of "
+            "Move layers from this stage to the others: split the model by measured time instead of the number of "
             "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
         )
         evidence = {"compute_us_per_step": user_us, "mean_compute_us_per_step": mean_us}
@@ -216,9 +216,9 @@ class ExposedTransfers(JobCause):
         predicted = outliers.if_overlapped(job)
         time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
-            f"Transfers that nothing overlaps take {time} a step, {percent} of the step",
-            "Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
-            "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
+            f"Communication that is not overlapped takes {time} per step, {percent} of the step",
+            "Overlap it with the backward: smaller DDP buckets (bucket_cap_mb) or FSDP prefetching. Or send less: "
+            "bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), or gradient accumulation",
             {"exposed_transfer_us_per_step": mean_us, "share_percent": share},
             predicted=predicted,
         )

@@ -89,7 +89,7 @@ def _headline(job: Job) -> str:
     ranks = job.of(rows.rank_rows)
     count = plural(len(ranks), "rank")
     if not len(job.of(instances)):
-        return f"{count}, and no collective that two of them have in common was recorded."
+        return f"{count}, but no collective that two of them share was recorded."
     step_us = job.of(job_step_us)
     step = f"A step of the {count} takes {duration(step_us)}. " if step_us is not None else ""
     unknown_ns, span_ns, unknown = _unknown(job)
@@ -100,7 +100,7 @@ def _headline(job: Job) -> str:
     if not waited:
         return f"{step}No rank waits for another."
     row = max(ranks, key=lambda row: row.wait_us)
-    most = f"{row.rank} waits most, {duration(row.wait_us)} in all that was recorded."
+    most = f"{row.rank} waits most, {duration(row.wait_us)} in the whole recording."
     is_quiet = waited + unknown_ns < limit
     return f"{step}Ranks wait little for each other: rank {most}" if is_quiet else f"{step}Rank {most}"
 
@@ -110,7 +110,7 @@ def _unknown(job: Job) -> tuple[int, int, str]:
     steps = [steps for steps in job.of(job_steps) if steps is not None]
     unknown = sum(int(rank.exposed_unknown.sum()) for rank in steps)
     time = duration(unknown / max(sum(len(rank.step) for rank in steps), 1) / 1000)
-    words = f"Of {time} a step in which collectives run alone it is not known whether they wait or transfer"
+    words = f"Collectives run alone for {time} per step, and whether they wait or transfer is unknown"
     return unknown, sum(int(rank.span.sum()) for rank in steps), words
 
 
@@ -118,18 +118,21 @@ def _basis(job: Job) -> str:
     """Say which ranks were recorded, what could be matched, and how good the common clock is."""
     of_call = job.of(instances).of_call
     matched, unmatched = int((of_call >= 0).sum()), int((of_call < 0).sum())
-    left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
-    lines = [_recorded_ranks(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
+    calls = (
+        f"{plural(matched, 'call')} of collectives {'was' if matched == 1 else 'were'} matched across ranks"
+    )
+    left = f"; {unmatched:,} could not be matched, so their waits are unknown" if unmatched else ""
+    lines = [_recorded_ranks(job), f"{calls}{left}."]
     if damaged := [digest.rank for digest in job.digests if digest.notices]:
         ranks = f"rank{'s' if len(damaged) > 1 else ''} {listed_numbers(damaged)}"
-        lines.append(f"A part of the trace of {ranks} is missing: what it held is not matched.")
+        lines.append(f"Part of the trace of {ranks} is missing, so its calls are not matched.")
     unknown_ns, span_ns, unknown = _unknown(job)
     if unknown_ns and unknown_ns * 100 >= _MIN_UNKNOWN_PERCENT * span_ns:
-        lines.append(f"{unknown}: what is told of waits is a lower bound.")
+        lines.append(f"{unknown}, so waits are a lower bound.")
     lines += _clock_words(job)
     if isinstance(job, TracedJob) and job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(
-            "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
+            "Gains are not predicted, because in the model of the steps ranks wait for each other in a circle."
         )
     return " ".join(lines)
 
@@ -137,11 +140,11 @@ def _basis(job: Job) -> str:
 def _recorded_ranks(job: Job) -> str:
     ranks, missing = plural(len(job.digests), "rank"), job.missing
     if not missing:
-        return f"All {ranks} of the job are here." if job.world_size else f"{ranks.capitalize()} are here."
+        return f"All {ranks} of the job were recorded." if job.world_size else f"{ranks} were recorded."
     of = f" of {job.world_size}" if job.world_size else ""
     return (
-        f"{ranks.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed_numbers(missing)}): "
-        "what the others waited for them is not known, and waits are a lower bound."
+        f"{ranks}{of} were recorded; {plural(len(missing), 'rank')} missing ({listed_numbers(missing)}), so "
+        "waits are a lower bound."
     )
 
 
@@ -157,5 +160,5 @@ def _clock_words(job: Job) -> list[str]:
         sets = [listed_numbers([job.numbers[index] for index in indices]) for indices in apart[:_MAX_SETS]]
         more = f" and {plural(len(apart) - _MAX_SETS, 'more')}" if len(apart) > _MAX_SETS else ""
         ranks = "the ranks" if clock.residual_ns_p95 is None else f"ranks {' and '.join(sets)}{more}"
-        lines.append(f"Nothing tells how far the clocks of {ranks} are apart.")
+        lines.append(f"The offset between the clocks of {ranks} is unknown.")
     return lines

@@ -42,16 +42,16 @@ class RankRow(msgspec.Struct, frozen=True):
     """One rank; communication_us = transfer_us + wait_us + unknown_us + unmatched_us."""
 
     rank: int
-    worker: str  # the worker whose files these are
-    span: str
+    worker: Annotated[str, column_head(hidden=True)]  # whose files these are
+    span: Annotated[str, column_head(hidden=True)]
     host: str | None
     communication_us: float
     transfer_us: float
     wait_us: Annotated[float, column_head("Waits for others")]
-    unknown_us: float  # of matched calls: either waiting or transferring
-    unmatched_us: float
-    last: int  # at how many collectives this rank came last
-    late_us: Annotated[float, column_head("Others wait for it")]
+    unknown_us: Annotated[float, column_head("Wait or transfer")]  # of matched calls: either of both
+    unmatched_us: Annotated[float, column_head("Not matched")]
+    last: Annotated[int, column_head("Arrives last")]  # at how many collectives
+    late_us: Annotated[float, column_head("Others wait for it", bar=True)]
     step_us: float | None
 
 
@@ -79,19 +79,21 @@ class CollectiveRow(msgspec.Struct, frozen=True):
 
     group: str
     ranks: list[int]
-    op: Operation
-    dtype: str
-    message_bytes: int | None
-    group_size: int
-    instances: int
-    transfer_us: float
-    wait_us: float
-    unknown_us: float  # either waiting or transferring
-    wait_percent: float  # of the collective's own time
+    op: Annotated[Operation, column_head("Operation", grow=True)]
+    dtype: Annotated[str, column_head("Type", hidden=True)]
+    message_bytes: Annotated[int | None, column_head("Size")]
+    group_size: Annotated[int, column_head("Ranks")]
+    instances: Annotated[int, column_head(total=True)]
+    transfer_us: Annotated[float, column_head(total=True)]
+    wait_us: Annotated[float, column_head(total=True)]
+    unknown_us: Annotated[float, column_head("Wait or transfer", hidden=True)]  # either of both
+    wait_percent: Annotated[float, column_head("Wait share", bar=True)]  # of the collective's own time
     # Bytes over the mean of the shortest transfers of the instances that have all their ranks.
-    algbw_gb_s: float | None
-    busbw_gb_s: float | None
-    end_skew_us_p95: float  # how far apart the ranks end, on the common clock
+    algbw_gb_s: Annotated[float | None, column_head("Alg. GB/s")]
+    busbw_gb_s: Annotated[float | None, column_head("Bus GB/s")]
+    end_skew_us_p95: Annotated[
+        float, column_head("End skew, µs")
+    ]  # how far apart the ranks end, on the common clock
     most_waiting: list[InstanceCall]  # the instance whose ranks waited longest together, by rank
 
 
@@ -115,10 +117,10 @@ class LateReason(msgspec.Struct, frozen=True):
     """A part of what a rank did beyond its peers."""
 
     cause: LateCause
-    name: str  # operator, call, function or kernel
-    where: str | None  # the user's line
-    excess_us: float
-    typical_us: float  # how long it took the peers
+    name: Annotated[str, column_head(grow=True)]  # operator, call, function or kernel
+    where: Annotated[str | None, column_head("Your line")]
+    excess_us: Annotated[float, column_head("Longer than its peers", bar=True)]
+    typical_us: Annotated[float, column_head("On its peers")]
 
 
 class LateRank(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ class LateRank(msgspec.Struct, frozen=True):
     rank: int
     instances: int
     excess_us: float
-    causes: list[LateReason]
+    causes: Annotated[list[LateReason], column_head("Why the straggler is late", inner=True)]
 
 
 class JobMap(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def rank_findings(about: OneRank) -> RankFindings:
     own = profile.of(findings)
     rest = [row for row in own.findings if not is_symptom(job, about.rank, row)]
     first, words = first_change(rest), _waiting_words(about)
-    step = step_sentence(profile, "; ".join(filter(None, (words, first.title if first else ""))))
+    step = step_sentence(profile, f"This rank {words}" if words else "", first.title if first else "")
     return RankFindings(
         sort_findings([*job.of(job_findings), *rest]), own.rules, headline_with_compile(profile, step), step
     )

@@ -287,13 +287,12 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
     subject = "It" if count == 1 else f"Rank {rank}"
     if count > 1 and not what.hosts and why and why_late.distinctive_reasons(why):
-        subject = f"All for one cause: rank {rank}"
+        subject = f"All have the same cause: rank {rank}"
     next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
     if what.hosts:
         next_step = (
-            f"Look at {_hosts(what.hosts) or 'these hosts'}: whether GPUs are throttled (nvidia-smi -q -d "
-            "PERFORMANCE,CLOCK; AMD: rocm-smi), what else runs there, whether disks are slower; leave it out of the "
-            "job to see what that brings"
+            f"Check {_hosts(what.hosts) or 'these hosts'} for throttled GPUs (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: "
+            "rocm-smi), other processes and slower disks. Run the job without it to compare"
         )
     elif compiled and compiled.guard:
         next_step = compiled.guard.advice
@@ -337,7 +336,7 @@ def _described_link(job: Job, link: SlowLink) -> Description:
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",
         link.hosts or [ranks],
-        f"Look at what joins {hosts or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how "
+        f"Check what connects {hosts or 'these ranks'}: NCCL_DEBUG=INFO shows which links are used, nccl-tests how "
         "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
         {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
     )

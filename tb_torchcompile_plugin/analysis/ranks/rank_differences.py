@@ -4,10 +4,12 @@ Ranks are compared by compile id. torch counts these in each process, so equal p
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD
 from tb_torchcompile_plugin.errors import UserError
@@ -29,28 +31,23 @@ class Rank(NamedTuple):
     data: CompileData
 
 
-class RankGroup(msgspec.Struct, frozen=True):
-    """Ranks that agree, and on what."""
-
-    ranks: list[int]
-    value: str
-
-
 class RankDifference(msgspec.Struct, frozen=True):
-    """What ranks disagree on; among those that compiled it, unless it is about whether they did."""
+    """What some ranks have that others have not; among those that compiled it, unless it is about whether they did."""
 
     # compilation: whether it was compiled; cache: the results of its lookups; collectives: those in its code;
     # execution_order: the compile ids that ran. The last two only where torch recorded them.
-    kind: DifferenceKind
+    kind: Annotated[DifferenceKind, column_head("Difference in")]
     epoch: int
     compile_id: str  # "" where the difference is about the whole job
     function: str
-    groups: list[RankGroup]  # most ranks first
+    ranks: list[int]  # the ranks that agree; most ranks first
+    value: Annotated[str, column_head(grow=True, wrap=True)]  # on what
 
 
 class RankDifferences(msgspec.Struct, frozen=True):
     """All differences, and the ranks whose compile data was compared."""
 
+    sentences: tuple[str, ...]
     ranks: list[int]
     differences: list[RankDifference]
 
@@ -61,17 +58,19 @@ _Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
     """Compare the compile data of ranks; empty for fewer than two."""
     if len(ranks) < 2:
-        return RankDifferences([], [])
+        return RankDifferences((), [], [])
     facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}
     functions = {key_of(row.key): row.function for rank in ranks for row in rank.data.summary.compilations}
-    differences = []
+    rows, different = [], 0
     for key in dict.fromkeys(key for of_rank in facts.values() for key in of_rank):
-        groups = _groups(key, facts)
-        if len(groups) > 1:
-            epoch, compile_id, kind = key
-            function = functions.get((epoch, compile_id), "")
-            differences.append(RankDifference(kind, epoch, compile_id, function, groups))
-    return RankDifferences(sorted(facts), differences)
+        if len(groups := _groups(key, facts)) > 1:
+            different += 1
+            (epoch, compile_id, kind), function = key, functions.get(key[:2], "")
+            rows += [RankDifference(kind, epoch, compile_id, function, *group) for group in groups]
+    count = plural(different, "difference") if different else "No difference"
+    sentence = f"{count} between what the {len(facts)} ranks compiled."
+    slow = ("The other ranks wait for a rank that compiles alone.",) if different else ()
+    return RankDifferences((sentence, *slow), sorted(facts), rows)
 
 
 def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
@@ -100,7 +99,8 @@ def _listed(data: CompileData, number: int) -> str:
     return ", ".join(names) or "none"
 
 
-def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
+def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[tuple[list[int], str]]:
+    """Return the ranks that agree, and on what; most ranks first."""
     groups: dict[str, list[int]] = {}
     epoch, compile_id, _ = key
     compiled: _Key = (epoch, compile_id, "compilation")
@@ -108,7 +108,5 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
     for rank, of_rank in facts.items():
         if key == compiled or not compile_id or compiled in of_rank:
             groups.setdefault(of_rank.get(key, absent), []).append(rank)
-    return sorted(
-        (RankGroup(ranks, value[:_MAX_CHARS]) for value, ranks in groups.items()),
-        key=lambda group: (-len(group.ranks), group.ranks),
-    )
+    agreed = ((ranks, value[:_MAX_CHARS]) for value, ranks in groups.items())
+    return sorted(agreed, key=lambda group: (-len(group[0]), group[0]))

@@ -61,19 +61,19 @@ _KINDS: dict[LateCause, LateKind] = {
     "data_loading": LateKind("waits for its next batch for {time}{where}"),
     "compile": LateKind(
         "compiles for {time}{where}",
-        "Recompiles names the guard that failed on this rank: keep what it checks the same on all ranks, or mark it "
-        "dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
+        "Recompiles shows the guard that failed on this rank. Keep the value that it checks the same on all ranks, or "
+        "mark it dynamic. With torch.compiler.config.compile_on_one_rank, one rank compiles for all",
         hides=(Recompiles, CompileInSteps, AutotuneInSteps),
     ),
     "autotuning": LateKind(
         "autotunes {name} for {time}{where}",
-        "Let it tune before the loop, in the same mode and with the same shapes as its peers; what it chose is kept in "
-        "inductor's cache: TORCHINDUCTOR_CACHE_DIR in a folder that all ranks and the next run share",
+        "Autotune before the loop, in the same mode and with the same shapes as the other ranks. Inductor's cache "
+        "keeps the results: set TORCHINDUCTOR_CACHE_DIR to a folder that all ranks and the next run share",
         hides=(Recompiles, CompileInSteps, AutotuneInSteps),
     ),
     "synchronise": LateKind(
         "waits for its GPU in {name} for {time}{where}",
-        "Let all ranks do the same: without the wait on this one alone",
+        "Remove the wait that only this rank has",
         explains=False,
     ),
     "memory_copy": LateKind("waits for copies ({name}) for {time}{where}", explains=False),
@@ -85,11 +85,11 @@ _KINDS: dict[LateCause, LateKind] = {
     "wrappers": _SLICES_OF_ALL,
     "slower_kernels": LateKind(
         "runs the same kernels, and they take {time} longer",
-        "Look at that GPU: another process on it (nvidia-smi, rocm-smi), its power limit, clocks and temperature",
+        "Check that GPU (nvidia-smi, rocm-smi): other processes, power limit, clocks and temperature",
     ),
     "more_work": LateKind(
         "has {time} more to compute ({name})",
-        "Share the work out evenly: batches of the same size, or samples by their length",
+        "Balance the work: batches of the same size, or samples grouped by length",
     ),
 }
 

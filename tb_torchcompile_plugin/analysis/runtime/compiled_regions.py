@@ -45,11 +45,6 @@ class CompiledRegion(msgspec.Struct, frozen=True):
     guard_us: float  # the cache lookups before the calls
     overhead_us: float | None  # pregraph and prologue; None where the trace does not mark them
     graph_us: float | None  # graph executions; None where the trace does not mark them
-    guard_us_per_call: float
-    overhead_us_per_call: float | None
-    graph_us_per_call: float | None
-    guard_us_per_step: float | None  # of the calls in profiled steps; None without steps
-    overhead_percent: float | None  # guards and overhead, of guards, overhead and graphs
     backward_calls: int
     backward_cpu_us: float
     gpu_us: float | None  # the GPU events that it launched; None without GPU
@@ -109,13 +104,12 @@ def compiled_regions(profile: Profile) -> list[CompiledRegion]:
 def _region(
     profile: Profile, compile_id: str, calls: list[regions.RegionCall], compilation: Compilation | None
 ) -> CompiledRegion:
-    trace, ownership, steps = profile.trace, profile.of(Ownership), len(profile.of(StepWindows))
+    trace, ownership = profile.trace, profile.of(Ownership)
     backwards = [
         int(trace.dur[row]) for row, code in ownership.backwards if ownership.names[code] == compile_id
     ]
     guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
-    beside = guards + sum(call.overhead_ns for call in calls)
-    marks_overhead = regions.marks_overhead(trace)
+    overhead = sum(call.overhead_ns for call in calls)
     marks_graphs = regions.marks_graphs(trace) or any(call.graphs for call in calls)
     gpu_ns = profile.of(_gpu_ns)
     return CompiledRegion(
@@ -127,15 +121,8 @@ def _region(
         calls=len(calls),
         cpu_us=us(sum(call.own_ns for call in calls)),
         guard_us=us(guards),
-        overhead_us=us(beside - guards) if marks_overhead else None,
+        overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_graphs else None,
-        guard_us_per_call=us(guards) / len(calls),
-        overhead_us_per_call=us(beside - guards) / len(calls) if marks_overhead else None,
-        graph_us_per_call=us(graphs) / len(calls) if marks_graphs else None,
-        guard_us_per_step=us(sum(call.guard_ns for call in _profiled(profile, calls))) / steps
-        if steps
-        else None,
-        overhead_percent=share_percent(beside, beside + graphs) if marks_graphs and beside else None,
         backward_calls=len(backwards),
         backward_cpu_us=us(sum(backwards)),
         gpu_us=us(gpu_ns[0][compile_id]) if gpu_ns else None,
@@ -253,7 +240,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         return None
     calls = _profiled(profile, calls)
     guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
-    beside = guards + sum(call.overhead_ns for call in calls)
+    overhead = sum(call.overhead_ns for call in calls)
     marks_all = regions.marks_graphs(trace) or all(call.graphs for call in calls)
     rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
     backward = int(trace.dur[rows[within(windows, trace.ts[rows]) >= 0]].sum())
@@ -262,32 +249,39 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         window_us=us(windows.total_ns),
         calls=len(calls),
         guard_us=us(guards),
-        overhead_us=us(beside - guards) if regions.marks_overhead(trace) else None,
+        overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_all else None,
         backward_us=us(backward),
-        overhead_percent=share_percent(beside, beside + graphs + backward) if marks_all else None,
+        overhead_percent=share_percent(guards + overhead, guards + overhead + graphs + backward)
+        if marks_all
+        else None,
     )
 
 
 def headline(profile: Profile) -> str:
-    """Return "Guards and wrappers take 275 µs a step, 4.56 % of the profiled steps: guards …, for 4 calls. …"."""
+    """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps: guards …, wrappers …. …"."""
     cost = profile.of(call_overhead)
     if cost is None:
-        return "No compiled region ran inside this span."
+        return "No compiled region ran in this span."
     steps = cost.steps or 1
-    beside = cost.guard_us + (cost.overhead_us or 0)
+    overhead_us = cost.guard_us + (cost.overhead_us or 0)
     what, parts = "Guards", ""
     if cost.overhead_us is not None:
         what = "Guards and wrappers"
         parts = f": guards {duration(cost.guard_us / steps)}, wrappers {duration(cost.overhead_us / steps)}"
     whole = "the profiled steps" if cost.steps else "the span"
-    share = f", {percent(100 * beside / cost.window_us)} of {whole}" if cost.window_us else ""
-    graphs = "The trace does not mark all of their graphs."
+    share = f", {percent(100 * overhead_us / cost.window_us)} of {whole}" if cost.window_us else ""
+    graphs = "How long their graphs ran is unknown: the trace does not mark all of them."
     if cost.graph_us is not None and cost.overhead_percent is not None:
-        backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
-        useful, useless = duration(cost.graph_us / steps), percent(cost.overhead_percent)
-        graphs = f"Their graphs run for {useful}{backward}; {useless} of all this is overhead of the calls."
+        backward = (
+            f" and their backward graphs for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
+        )
+        graphs = (
+            f"The graphs ran for {duration(cost.graph_us / steps)}{backward}: calling them is "
+            f"{percent(cost.overhead_percent)} overhead."
+        )
+    calls = plural_of_mean(cost.calls / steps, "call")
     return (
-        f"{what} take {duration(beside / steps)} {'a step' if cost.steps else 'in this span'}"
-        f"{share}{parts}, for {plural_of_mean(cost.calls / steps, 'call')}. {graphs}"
+        f"{what} of {calls} take {duration(overhead_us / steps)} {'per step' if cost.steps else 'in this span'}"
+        f"{share}{parts}. {graphs}"
     )

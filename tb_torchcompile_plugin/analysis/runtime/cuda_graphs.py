@@ -29,46 +29,46 @@ from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_g
 Graph = tuple[str, record.Direction]  # compile id and direction
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
 _WHY_AGAIN: dict[record.Reason, str] = {
-    "size": "sizes that it had not seen",
-    "static_input": "inputs that are to stay where they are lay elsewhere",
-    "earlier_result": "results of an earlier graph lay elsewhere",
+    "size": "new sizes",
+    "static_input": "inputs with a fixed address had moved",
+    "earlier_result": "results of an earlier graph had moved",
     "liveness": "other results of earlier graphs were alive",
-    "order": "it was called behind another graph than before",
+    "order": "it was called after another graph than before",
     "first": "it had not been recorded",
 }
 _MARK_STEP = "torch.compiler.cudagraph_mark_step_begin()"
 _HELP: dict[record.Reason, tuple[str, str | None]] = {
     "size": (
-        "Pad the sizes to a few buckets, so that each is recorded once; or leave CUDA graphs to sizes that repeat",
+        "Pad the sizes to a few buckets, so that each is recorded once, or use CUDA graphs only for sizes that repeat",
         "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True",
     ),
     "static_input": (
-        "Keep parameters, buffers and marked inputs in the same memory: write into them with copy_() in place of "
-        "assigning new tensors",
+        "Keep parameters, buffers and marked inputs in the same memory: update them with copy_() instead of assigning "
+        "new tensors",
         "parameter.data.copy_(new)",
     ),
     "earlier_result": (
-        "Call the compiled functions in the same order in each step, or clone what one hands to the next",
+        "Call the compiled functions in the same order in each step, or clone what one passes to the next",
         None,
     ),
     "liveness": (
-        f"Keep no results of compiled functions over steps: clone them, and begin each step with {_MARK_STEP}",
+        f"Do not keep results of compiled functions across steps: clone them, and begin each step with {_MARK_STEP}",
         _MARK_STEP,
     ),
     "order": (
-        f"Call the compiled functions in the same order in each step, and begin it with {_MARK_STEP}",
+        f"Call the compiled functions in the same order in each step, and begin each step with {_MARK_STEP}",
         _MARK_STEP,
     ),
-    "first": ("Warm up before what counts: each function is run once and recorded once", None),
+    "first": ("Warm up first: each function runs once and is recorded once before it is replayed", None),
 }
 _HELP_WAITING = (
-    "Call backward, or run under torch.no_grad() where none is wanted; keep no results over steps, and begin each with "
-    f"{_MARK_STEP}",
+    "Call backward, or run under torch.no_grad() if you need no gradients. Do not keep results across steps, and begin "
+    f"each step with {_MARK_STEP}",
     "with torch.no_grad():",
 )
 _HELP_UNKNOWN = (
-    "Give it the same sizes, parameters and inputs in the same memory, and no results that are kept: "
-    "TORCH_LOGS=+cudagraphs tells which of these changed",
+    "Call it with the same sizes, keep parameters and inputs in the same memory, and do not keep results across steps: "
+    "TORCH_LOGS=+cudagraphs shows which of these changed",
     "TORCH_LOGS=+cudagraphs",
 )
 
@@ -159,12 +159,9 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         recorded_calls=recording_calls,
         plain_calls=plain_calls,
         recordings=None if recordings is None else len(recordings),
-        functions=len(functions) or None,
         recording_us=spent,
         recording_steps=spent / step if spent is not None and step else None,
-        recording_call_us=percentile_us(dur[runs.row[recorded]]),
         replay_us=percentile_us(dur[runs.row[replayed]]),
-        replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
         launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
     )
 
@@ -213,18 +210,18 @@ def _why(
     if any(row.mutates for row in functions):
         return "it changes an input in place"
     if any(row.over_limit for row in functions):
-        return "torch gave it up: it was recorded again too often"
+        return "torch stopped recording it: it was recorded too often"
     if state != "waiting":
         return "" if state == "new_sizes" else _why_recorded(recordings)
     if recordings:
-        return "it was recorded before"
+        return "it had been recorded before"
     warmed_up = formatting.plural(len(functions), "function")
     prepared = f"torch warmed up {warmed_up} and recorded none: " if functions else ""
-    return f"{prepared}results of the call before were alive, or waited for their backward"
+    return f"{prepared}results of the previous call were still alive, or their backward had not run"
 
 
 def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
-    """Return "sizes that it had not seen, 5 times (x) at model.py:12"; "" where torch's objects were not read."""
+    """Return "new sizes, 5 times (x) at model.py:12"; "" where torch's objects were not read."""
     sentences = []
     for reason, times in _reasons_again(recordings).most_common():
         rows = [row for row in recordings if row.reason == reason]
@@ -246,9 +243,9 @@ def _says(rows: list[GraphedFunction], help_: str, pools: tuple[GraphPool, ...])
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
-        as_steps = f", the time of {formatting.plural_of_mean(steps, 'step')}" if steps else ""
+        as_steps = f", as long as {formatting.plural_of_mean(steps, 'step')}" if steps else ""
         spent = formatting.duration(sum(row.recording_us or 0.0 for row in rows))
-        yield f"{formatting.plural(recordings, 'recording')} took {spent} of the host in this process{as_steps}."
+        yield f"{formatting.plural(recordings, 'recording')} took {spent} of host time in this process{as_steps}."
     if pool_bytes := sum(pool.pool_bytes or 0 for pool in pools):
         yield f"The graphs share {formatting.significant(pool_bytes / 1e6)} MB of GPU memory."
 
@@ -256,30 +253,30 @@ def _says(rows: list[GraphedFunction], help_: str, pools: tuple[GraphPool, ...])
 def _headline(rows: Sequence[GraphedFunction]) -> str:
     """Return one sentence: whether CUDA graphs work."""
     if not rows:
-        return "CUDA graphs are not used: torch.compile was not told to."
+        return 'CUDA graphs are off (`mode="reduce-overhead"` turns them on).'
     unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
     if unused:
-        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
+        return "Not all CUDA graphs are replayed: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:
-        return "CUDA graphs are on; none was replayed in this span."
+        return "CUDA graphs are on, but none was replayed in this span."
     launches = sum(row.launches_avoided or 0 for row in replaying)
     calls = sum(row.replayed_calls for row in replaying)
     names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {formatting.joined_names(names[:MAX_NAMES])} {were} replayed {formatting.often(calls)}, "
-        f"which saved {formatting.plural(launches, 'launch', 'launches')}."
+        f"CUDA graphs are working: {formatting.joined_names(names[:MAX_NAMES])} {were} replayed "
+        f"{formatting.often(calls)}, which saved {formatting.plural(launches, 'launch', 'launches')}."
     )
 
 
 def complaint(row: GraphedFunction) -> str:
-    """Return "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)"."""
+    """Return "forward (model.py:12) was re-recorded in 4 of 9 calls (new sizes, 4 times)"."""
     verb = {
-        "recorded_again": f"was recorded in {formatting.plural(row.recorded_calls, 'call')} of {row.calls:,}",
-        "new_sizes": f"met new sizes in {formatting.plural(row.plain_calls, 'call')} of {row.calls:,}, "
-        "and ran kernel by kernel",
-        "waiting": f"ran kernel by kernel in all of its {formatting.plural(row.calls, 'call')}",
+        "recorded_again": f"was re-recorded in {row.recorded_calls:,} of {formatting.plural(row.calls, 'call')}",
+        "new_sizes": f"ran kernel by kernel in {row.plain_calls:,} of {formatting.plural(row.calls, 'call')}, for new "
+        "sizes",
+        "waiting": f"ran kernel by kernel in all {formatting.plural(row.calls, 'call')}",
         "skipped": "is skipped",
     }.get(row.state, f"was replayed in {row.replayed_calls:,} of {formatting.plural(row.calls, 'call')}")
     return f"{_name(row)} {verb}" + (f" ({row.why})" if row.why else "")

@@ -1,13 +1,14 @@
-"""Describe one row of the kernels panel, and what each category of kernels takes of the span and of each step."""
+"""Describe one row of the kernels panel, and what each category of kernels takes of the span."""
 
 from hashlib import blake2s
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
-from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
+from tb_torchcompile_plugin.analysis.runtime.roofline import Precision, WorkFrom
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import LineOrigin
@@ -17,7 +18,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 
@@ -40,52 +41,54 @@ class KernelCategory(msgspec.Struct, frozen=True):
     wall_time_percent: float | None  # of the whole span
 
 
-class StepCategory(msgspec.Struct, frozen=True):
-    """A category's events that a step launched, whenever they ran."""
-
-    step: str
-    device: Device
-    category: Category
-    launches: int
-    time_us: float
-    gpu_time_percent: float | None  # of the summed time of all GPU events that it launched; None on the CPU
-    wall_time_percent: float | None  # of the step, on the clock of host or GPU, whichever is slower
-
-
 class Kernel(msgspec.Struct, frozen=True):
     """One row per (device, name, compile id, graph key), with all that is known of it."""
 
     key: str  # identifies the row
-    device: Device
-    name: str
-    category: Category
-    launches: int
-    time_us: float
+    name: Annotated[str, column_head("Kernel", grow=True)]
+    time_us: Annotated[float, column_head(total=True)]
+    # of the device's summed time
+    share_percent: Annotated[float, column_head("Share", bar=True, total=True)]
+    launches: Annotated[int, column_head(total=True)]
     mean_us: float
-    min_us: float
-    max_us: float
-    share_percent: float  # of the device's summed time
-    wall_percent: float | None  # of the span, where concurrent work counts twice
-    compile_id: str | None
-    graph_key: str | None
-    direction: Direction | None
-    aten_ops: list[str]  # fused operators
-    source_lines: list[str]  # `lines` as "file:line"
-    lines: list[Frame]  # the user's lines that it computes
-    lines_from: LineOrigin | None  # None where there are none
-    output_code_file: str | None  # this and the next two: where inductor defined it
-    artifact: int | None
-    code_line: int | None
-    modules: list[str]
-    config: LaunchConfig | None  # the one that took most time, of `configs`
-    configs: int
-    bandwidth_gb_s: float | None
-    bandwidth_percent: float | None
-    achieved: Achieved
-    alone_us: float | None  # in the steps, while nothing else ran on the device
+    # How much longer the launches took than they need at the peak of what bounds them; None where that is unknown.
+    above_floor_us: Annotated[float | None, column_head(total=True)]
+    bandwidth_gb_s: Annotated[float | None, column_head("GB/s", hidden=True)]
+    bandwidth_percent: Annotated[float | None, column_head("GB/s of peak", bar=True)]
+    source_lines: Annotated[list[str], column_head("Your lines")]  # `lines` as "file:line"
+    compile_id: Annotated[str | None, column_head(hidden=True)]
+    device: Annotated[Device, column_head(hidden=True)]
+    category: Annotated[Category, column_head(hidden=True)]
+    direction: Annotated[Direction | None, column_head(hidden=True)]
+    min_us: Annotated[float, column_head("Shortest", hidden=True)]
+    max_us: Annotated[float, column_head("Longest", hidden=True)]
+    # of the span, where concurrent work counts twice
+    wall_percent: Annotated[float | None, column_head("Share of the span", hidden=True)]
+    bandwidth_from: Annotated[WorkFrom | None, column_head("Bytes from", hidden=True)]
+    bytes_per_launch: Annotated[float | None, column_head("Bytes per launch", hidden=True)]  # the mean
+    tflop_s: Annotated[float | None, column_head("TFLOP/s", hidden=True)]
+    tflop_percent: Annotated[float | None, column_head("Arithmetic, of peak", hidden=True)]
+    tflop_from: Annotated[WorkFrom | None, column_head("Operations from", hidden=True)]
+    # whose peak `tflop_percent` refers to; bf16 stands for float16, too
+    precision: Annotated[Precision | None, column_head(hidden=True)]
+    # of launches where both are known
+    flop_per_byte: Annotated[float | None, column_head("FLOP per byte", hidden=True)]
+    # in the steps, while nothing else ran on the device
+    alone_us: Annotated[float | None, column_head("Running alone", hidden=True)]
     # What a step gains at most if the kernel takes half its time: half of `alone_us`, of the wall time of the steps, or
     # of the work that they launched if that takes longer.
-    twice_as_fast_percent: float | None
+    twice_as_fast_percent: Annotated[float | None, column_head("Gain if twice as fast", hidden=True)]
+    aten_ops: Annotated[list[str], column_head("Fused operators", hidden=True)]
+    modules: Annotated[list[str], column_head(hidden=True)]
+    lines: list[Frame]  # the user's lines that it computes
+    lines_from: Annotated[LineOrigin | None, column_head(hidden=True)]  # None where there are none
+    graph_key: Annotated[str | None, column_head(hidden=True)]
+    # this and the next two: where inductor defined it
+    output_code_file: Annotated[str | None, column_head("Output code", hidden=True)]
+    artifact: Annotated[int | None, column_head(unseen=True)]
+    code_line: Annotated[int | None, column_head(unseen=True)]
+    config: LaunchConfig | None  # the one that took most time, of `configs`
+    configs: Annotated[int, column_head("Launch configurations", hidden=True)]
 
 
 class KernelName(NamedTuple):
@@ -141,34 +144,6 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
             )
             categories.append(row)
     return sorted(categories, key=lambda row: (str(row.device), -row.time_us))
-
-
-def step_categories(profile: Profile) -> list[StepCategory]:
-    """Return one row per step, device and category that it launched; steps in order of time, most time first."""
-    steps, length = profile.of(StepWindows), profile.of(step_ns)
-    figures = []  # of each device: time (ns) and number of the launches of each step (row) and category (column)
-    for rows in profile.of(kernel_launches):
-        step_of = launching(steps.windows, profile.trace, rows.launch)
-        time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
-        cells = step_of[step_of >= 0], rows.category[step_of >= 0]
-        np.add.at(time, cells, rows.dur[step_of >= 0])
-        np.add.at(count, cells, 1)
-        figures.append((rows.device, time, count))
-    return [
-        StepCategory(
-            step=name,
-            device=device,
-            category=CATEGORIES[code],
-            launches=int(count[step, code]),
-            time_us=us(time[step, code]),
-            gpu_time_percent=None if device == "cpu" else share_percent(time[step, code], time[step].sum()),
-            wall_time_percent=share_percent(time[step, code], int(length[step])),
-        )
-        for step, name in enumerate(steps.names)
-        for device, time, count in figures
-        for code in np.argsort(-time[step], kind="stable").tolist()
-        if count[step, code]
-    ]
 
 
 class CategorySums(NamedTuple):

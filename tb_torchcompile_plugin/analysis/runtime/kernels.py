@@ -1,10 +1,12 @@
 """Show every kernel of a span with what is known of it, and one kernel with all its launches and its source."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import roofline
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
@@ -18,13 +20,12 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     Kernel,
     KernelName,
-    StepCategory,
     alone_ns,
     distinct_kernels,
     kernel_name,
     launched_in_steps,
-    step_categories,
 )
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
@@ -54,12 +55,11 @@ _MAX_POINTS = 2000  # launches that a sparkline can show
 
 
 class Kernels(msgspec.Struct, frozen=True):
-    """All kernels of a span, most time first, and what each category takes of each step."""
+    """All kernels of a span, most time first."""
 
     headline: str
     rows: list[Kernel]
     best: int | None  # row from which a step gains most if it takes half its time; None where unknown
-    step_categories: list[StepCategory]
     peaks: list[roofline.DevicePeak]
     without_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
     without_flop: str
@@ -82,8 +82,10 @@ class KernelDetails(msgspec.Struct, frozen=True):
     # Mean idle time of the device before a launch; None where unknown, and on the CPU.
     idle_before_us: float | None
     longest_idle_before_us: float | None
-    configs: list[LaunchConfig]
+    configs: Annotated[list[LaunchConfig], column_head("Launch configurations")]
     compile_config: str | None  # block sizes and warps that torch chose, where recorded
+    triton: list[CompiledKernel]  # as Triton compiled it: at most one
+    candidates: Annotated[list[Candidate], column_head("Configurations that were tried")]
     # The user's lines, and those around them that other operators of the graph come from.
     context: list[Frame]
     graph: GraphPiece | None  # the nodes that it computes
@@ -123,36 +125,32 @@ def kernel_table(profile: Profile) -> Kernels:
     if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
         launches = plural(sum(row.launches for row in rows), "launch", "launches")
         distinct, time = plural(profile.of(distinct_kernels), "kernel"), sum(row.time_us for row in rows)
-        above = [row.achieved.above_floor_us for row in rows if row.achieved.above_floor_us is not None]
+        above = [row.above_floor_us for row in rows if row.above_floor_us is not None]
         floor = f", {duration(sum(above))} above the floor" if above else ""
         headline = f"{launches} of {distinct} took {duration(time)}{floor}."
-    without_flop = "how many operations they do, or they do no product"
     return Kernels(
         headline=headline,
         rows=rows,
         best=gains.index(max(gains)) if any(gains) else None,
-        step_categories=profile.of(step_categories),
         peaks=peaks,
-        without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
-        without_flop=_left_out(peaks, rows, "flop_per_byte", without_flop),
+        without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "how many bytes they move"),
+        without_flop=_left_out(peaks, rows, "flop_per_byte", "how many operations they do"),
         warnings=warnings,
     )
 
 
 def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
-    """Return "14 kernels, 1.20 ms, are not in it: what they move is unknown."."""
+    """Return "14 kernels (1.20 ms) are not shown: how many bytes they move is unknown."."""
     device = peaks[0].device if peaks else None
     out = [
         row
         for row in rows
-        if row.device == device
-        and row.category not in ("memcpy", "memset")
-        and getattr(row.achieved, figure) is None
+        if row.device == device and row.category not in ("memcpy", "memset") and getattr(row, figure) is None
     ]
     if not out:
         return ""
     time, are = duration(sum(row.time_us for row in out)), "is" if len(out) == 1 else "are"
-    return f"{plural(len(out), 'kernel')}, {time}, {are} not in it: {what} is unknown."
+    return f"{plural(len(out), 'kernel')} ({time}) {are} not shown: {what} is unknown."
 
 
 def kernel_rows(profile: Profile) -> list[KernelRow]:
@@ -204,9 +202,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             modules=modules or _graph_modules(code, externs.calls(indices)),
             config=configs[0] if configs else None,
             configs=len(configs),
-            bandwidth_gb_s=reached.bandwidth_gb_s,
-            bandwidth_percent=reached.bandwidth_percent,
-            achieved=reached,
+            **msgspec.structs.asdict(reached),
             alone_us=us(alone) if on_gpu else None,
             twice_as_fast_percent=share_percent(alone, 2 * wall_ns) if on_gpu else None,
         )
@@ -269,18 +265,30 @@ def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) 
     elif calls := externs.calls(indices):
         of_call = calls[0][0]
         context, graph = of_call.context(externs.of(indices)), of_call.piece(call for _, call in calls)
+    compiled, candidates = _triton(profile.data, kernel) if profile.data else ([], [])
     return KernelDetails(
         launches=_launches(profile, rows, indices),
         idle_before_us=us(round(float(idle.mean()))) if len(idle) else None,
         longest_idle_before_us=us(int(idle.max())) if len(idle) else None,
         configs=next(launch_configs(profile.trace, rows, [indices])),
         compile_config=code.code.configs.get(code.definition.name) if code else None,
+        triton=compiled,
+        candidates=candidates,
         context=context,
         graph=graph,
         source=code.definition.source if code else None,
         language=code.definition.language if code else None,
         has_benchmark=code is not None and code.definition.has_benchmark,
     )
+
+
+def _triton(data: CompileData, kernel: Kernel) -> tuple[list[CompiledKernel], list[Candidate]]:
+    def is_same(row: CompiledKernel | Candidate) -> bool:
+        is_of_graph = row.compile_id == kernel.compile_id and kernel.direction in (None, row.direction)
+        return is_of_graph and row.kernel == kernel.name
+
+    recorded = data.of(triton)
+    return [*filter(is_same, recorded.triton_kernels)], [*filter(is_same, recorded.candidates)]
 
 
 def _launches(profile: Profile, rows: Launches, indices: Int64s) -> KernelLaunches:

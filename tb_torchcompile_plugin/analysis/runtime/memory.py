@@ -1,12 +1,20 @@
 """Show what was allocated, when, by whom, and what was alive at the peak: of all that was recorded, or of a window."""
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import device_name, duration, percent, significant, size
+from tb_torchcompile_plugin.analysis.formatting import (
+    device_name,
+    duration,
+    percent,
+    plural,
+    significant,
+    size,
+)
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
@@ -101,6 +109,7 @@ class MemoryUse(msgspec.Struct, frozen=True):
     """The memory of one device."""
 
     device: Device
+    note: str  # what was allocated and freed
     capacity_bytes: int | None  # all that the device has; None where the trace does not record it
     curve: Curve
     peak_bytes: int
@@ -116,26 +125,27 @@ class MemoryUse(msgspec.Struct, frozen=True):
 class MemoryOwner(msgspec.Struct, frozen=True):
     """What one operator, called by one compilation or eager, allocated on one device."""
 
+    operator: Annotated[str | None, column_head(grow=True)]
     device: Device
-    operator: str | None
     compile_id: str | None
-    graph_key: str | None
-    allocations: int
-    allocated_bytes: int
+    graph_key: Annotated[str | None, column_head(hidden=True)]
+    # alive at the device's peak
+    peak_bytes: Annotated[int, column_head("At the peak", bar=True, total=True)]
+    allocated_bytes: Annotated[int, column_head(total=True)]
     largest_bytes: int
-    peak_bytes: int  # alive at the device's peak
-    kept_bytes: int  # not freed until the end of the window
+    kept_bytes: Annotated[int, column_head(total=True)]  # not freed until the end of the window
+    allocations: Annotated[int, column_head(total=True)]
 
 
 class Allocation(msgspec.Struct, frozen=True):
     """One allocation."""
 
+    operator: Annotated[str | None, column_head(grow=True)]
     device: Device
-    start_us: float
-    size_bytes: int
-    lifetime_us: float | None  # None where no end was recorded
-    operator: str | None
     compile_id: str | None
+    size_bytes: Annotated[int, column_head(bar=True)]
+    start_us: float
+    lifetime_us: float | None  # None where no end was recorded
     step: str | None
     at_peak: bool
 
@@ -146,7 +156,7 @@ class Memory(msgspec.Struct, frozen=True):
     headline: str  # what the first device peaked at
     recorded: bool  # whether `profile_memory` was on
     devices: list[MemoryUse]
-    owners: list[MemoryOwner]
+    owners: Annotated[list[MemoryOwner], column_head("Owners of memory")]
     allocations: list[Allocation]  # the largest of `all_allocations`
     all_allocations: int
 
@@ -182,7 +192,7 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
     owners = _owners(profile, events, inside, at_peak)
     allocated = np.flatnonzero((events.size > 0) & inside)
     return Memory(
-        headline=_headline(recorded, devices, owners, "span" if window is None else "stretch"),
+        headline=_headline(recorded, devices, owners, "span" if window is None else "interval"),
         recorded=recorded,
         devices=devices,
         owners=owners,
@@ -192,7 +202,7 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
 
 
 def _headline(recorded: bool, devices: list[MemoryUse], owners: list[MemoryOwner], where: str) -> str:
-    """Return "GPU 0 peaked at 95.0 MB of 150 GB, 8.07 ms into the span; … Most of the rest is of aten::addmm: …"."""
+    """Return "GPU 0 peaked at 95.0 MB of 150 GB, 8.07 ms into the span. … aten::addmm allocated most …"."""
     if not recorded:
         return "Memory was not recorded."
     if not devices:
@@ -201,13 +211,13 @@ def _headline(recorded: bool, devices: list[MemoryUse], owners: list[MemoryOwner
     of = f" of {size(most.capacity_bytes)}" if most.capacity_bytes else ""
     text = f"{device_name(most.device)} peaked at {size(most.peak_bytes)}{of}, {duration(most.peak_us)} into the span"
     if most.before_bytes > 0:
-        text += f"; {size(most.before_bytes)} of it was there before recording began"
+        text += f". {size(most.before_bytes)} of that was allocated before the recording began"
     owner = next((row for row in owners if row.device == most.device and row.operator), None)
     if owner and owner.operator and owner.peak_bytes:
         key = graph_key(owner.operator)
-        operator = f"compiled graph {key[:8]}…" if key else without_key(owner.operator)
-        of = "the rest" if most.before_bytes > 0 else "it"
-        text += f". Most of {of} is of {operator}: {size(owner.peak_bytes)}"
+        operator = f"Compiled graph {key[:8]}…" if key else without_key(owner.operator)
+        rest = "the rest" if most.before_bytes > 0 else "it"
+        text += f". {operator} allocated most of {rest}: {size(owner.peak_bytes)}"
     return f"{text}."
 
 
@@ -218,7 +228,7 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
     if (total < 0).any():
         total = np.cumsum(events.size[every])
     chosen, total = every[inside[every]], total[inside[every]]
-    size, reserved = events.size[chosen], recorded["total_reserved"][chosen]
+    sizes, reserved = events.size[chosen], recorded["total_reserved"][chosen]
     top = int(np.argmax(total))
     freed_by = events.freed_by[every]
     is_alive = (every <= chosen[top]) & (events.size[every] > 0) & ((freed_by < 0) | (freed_by > chosen[top]))
@@ -226,6 +236,11 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
     at_peak[alive] = True
     time = events.ts[chosen] - trace.window()[0]
     has_reserved = bool((reserved > 0).any())
+    counts = {
+        "allocations": int((sizes > 0).sum()),
+        "allocated_bytes": int(sizes[sizes > 0].sum()),
+        "freed_bytes": -int(sizes[sizes < 0].sum()),
+    }
     drawn = _extremes(time, [total, reserved] if has_reserved else [total])
     reserved_bytes = reserved[drawn].tolist() if has_reserved else None
     return MemoryUse(
@@ -236,11 +251,17 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
         peak_us=us(time[top]),
         peak_reserved_bytes=int(reserved.max()) if has_reserved else None,
         before_bytes=int(total[top] - events.size[alive].sum()),
-        first_bytes=int(total[0] - size[0]),
-        allocations=int((size > 0).sum()),
-        allocated_bytes=int(size[size > 0].sum()),
-        freed_bytes=-int(size[size < 0].sum()),
+        first_bytes=int(total[0] - sizes[0]),
+        **counts,
+        note=_note(counts, int(reserved.max())),
     )
+
+
+def _note(counts: dict[str, int], reserved: int) -> str:
+    """Return "37 allocations of 1.20 GB in all, 900 MB freed, 2.00 GB reserved at most (line)."."""
+    amounts = f"{plural(counts['allocations'], 'allocation')} of {size(counts['allocated_bytes'])} in all"
+    at_most = f", {size(reserved)} reserved at most (line)" if reserved > 0 else ""
+    return f"{amounts}, {size(counts['freed_bytes'])} freed{at_most}."
 
 
 def _capacities(trace: Trace) -> dict[int, int]:
@@ -273,17 +294,17 @@ def _owners(profile: Profile, events: Moments, inside: Mask, at_peak: Mask) -> l
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, owner_of, new)
     figures = (  # in the order of the fields
-        sums(owner_of, (new > 0).astype(np.int64), count),
+        sums(owner_of, np.where(at_peak[allocated], size, 0), count),
         sums(owner_of, new, count),
         largest,
-        sums(owner_of, np.where(at_peak[allocated], size, 0), count),
         sums(owner_of, np.where((freed < 0) | ~inside[freed], new, 0), count),
+        sums(owner_of, (new > 0).astype(np.int64), count),
     )
     name = profile.of(Ownership).name
     rows = [
         MemoryOwner(
-            "cpu" if device < 0 else device,
             _name(profile.trace.names, operator),
+            "cpu" if device < 0 else device,
             name(owner),
             name(graph),
             *numbers,

@@ -6,7 +6,7 @@ shapes, by the line of Python that called, by the user's label, by compilation. 
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     number_or_sizes,
     shapes_in,
 )
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -52,24 +53,30 @@ _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
 class Operator(msgspec.Struct, frozen=True):
     """One row per name and kind, and per part where the rows are split."""
 
-    name: str
-    kind: OperatorKind
-    part: str | None  # shapes, a call site, a label, a compile id
-    calls: int
-    self_host_us: float
+    name: Annotated[str, column_head("Operator", grow=True)]
+    kind: Annotated[OperatorKind, column_head(hidden=True)]
+    # shapes, a call site, a label, a compile id
+    part: Annotated[str | None, column_head("Split by", grow=True)]
+    calls: Annotated[int, column_head(total=True)]
+    self_host_us: Annotated[float, column_head(bar=True, total=True)]
     host_us: float
-    self_device_us: float | None  # None without GPU events, as the next three
+    # None without GPU events, as the next three
+    self_device_us: Annotated[float | None, column_head(bar=True, total=True)]
     device_us: float | None
-    matrix_us: float | None  # own device time in kernels whose names show whether they use tensor cores
-    tensor_core_us: float | None  # of these, in kernels that use them
-    self_cpu_memory_bytes: int | None  # None without `profile_memory`, as the next three
-    cpu_memory_bytes: int | None
-    self_device_memory_bytes: int | None
-    device_memory_bytes: int | None
-    flops: int | None  # None without `record_shapes`
-    mean_us: float  # host time per call
-    step_percent: float | None  # own host time, of all profiled steps (of the span without any)
-    tensor_core_percent: float | None
+    # own device time in kernels whose names show whether they use tensor cores
+    matrix_us: Annotated[float | None, column_head("Matrix kernels", hidden=True)]
+    # of these, in kernels that use them
+    tensor_core_us: Annotated[float | None, column_head("On tensor cores", hidden=True)]
+    # None without `profile_memory`, as the next three
+    self_cpu_memory_bytes: Annotated[int | None, column_head(hidden=True, total=True)]
+    cpu_memory_bytes: Annotated[int | None, column_head(hidden=True)]
+    self_device_memory_bytes: Annotated[int | None, column_head(total=True)]
+    device_memory_bytes: Annotated[int | None, column_head(hidden=True)]
+    flops: Annotated[int | None, column_head("FLOPs", hidden=True)]  # None without `record_shapes`
+    mean_us: Annotated[float, column_head("Host time per call", hidden=True)]
+    # own host time, of all profiled steps (of the span without any)
+    step_percent: Annotated[float | None, column_head("Of step time", hidden=True)]
+    tensor_core_percent: Annotated[float | None, column_head("Tensor cores")]
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -87,8 +94,10 @@ class Operators(msgspec.Struct, frozen=True):
 
     headline: str  # of all together
     split: str | None  # what `part` of the rows is; None where they are not split
-    rows: list[Operator]
+    rows: Annotated[list[Operator], column_head("Operators")]
     recorded: Recorded
+    missing: str  # what the split, or a column, would need; "" where nothing is missing
+    code: str  # what records it
 
 
 def operators(profile: Profile, split: str | None = None) -> Operators:
@@ -108,7 +117,19 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
         ),
         gpu=len(profile.of(gpu_work).index) > 0,
     )
-    return Operators(headline, split, rows, recorded)
+    return Operators(headline, split, rows, recorded, *_missing(recorded, split))
+
+
+def _missing(recorded: Recorded, split: str | None) -> tuple[str, str]:
+    if split == "shape" and not recorded.shapes:
+        return "Input shapes were not recorded.", "record_shapes=True"
+    if split == "call_site" and not recorded.stacks:
+        return "Python stacks were not recorded.", "with_stack=True"
+    if split == "label" and not recorded.labels:
+        return "No part of the program has a label.", 'with torch.profiler.record_function("my part"):'
+    if not split and not recorded.memory:
+        return "Memory was not recorded.", "profile_memory=True"
+    return "", ""
 
 
 def step_operators(profile: Profile) -> list[Operator]:
@@ -119,10 +140,10 @@ def step_operators(profile: Profile) -> list[Operator]:
 
 
 def _headline(rows: list[Operator]) -> str:
-    """Return "48 operators and 7 labels or runtime calls took 3.21 ms of host time in 210 calls; aten::mm has …"."""
+    """Return "aten::mm takes 30 % of GPU time. 48 operators and 7 labels or runtime calls took 3.21 ms of …"."""
     number = sum(row.kind == "operator" for row in rows)
     if not number:
-        return "This trace holds no operators."
+        return "No operators were recorded."
     others = ""
     if len(rows) > number:
         others = f" and {plural(len(rows) - number, 'label or runtime call', 'labels or runtime calls')}"
@@ -133,8 +154,8 @@ def _headline(rows: list[Operator]) -> str:
     most = ""
     if sum(own):
         share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
-        most = f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
-    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{most}."
+        most = f"{rows[own.index(max(own))].name} takes {share} of {where} time. "
+    return f"{most}{plural(number, 'operator')}{others} took {host} of host time in {calls}."
 
 
 def _by_shape(profile: Profile) -> _Parts:

@@ -1,11 +1,12 @@
 """Show where Python itself took the time, from the stacks that `with_stack` records: by function and by stack."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, indices_in, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.host_tree import (
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, resumed_from
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, readable_function
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
@@ -31,15 +32,17 @@ class PythonFunction(msgspec.Struct, frozen=True):
     """One Python function, with times per step (in the span where there are no steps)."""
 
     key: str  # its name in the trace
-    name: str
-    file: str | None
+    name: Annotated[str, column_head("Function", grow=True)]
+    file: Annotated[str | None, column_head(grow=True)]
     line: int | None
-    owner: Whose
-    calls: int
-    self_us: float  # while nothing that it called ran, operators included
+    owner: Annotated[Whose, column_head("Whose")]
     # While it was the user's innermost function, with the backward of that; None for others.
-    user_us: float | None
+    user_us: Annotated[float | None, column_head("With libraries", bar=True, total=True)]
+    # while nothing that it called ran, operators included
+    self_us: Annotated[float, column_head(bar=True, total=True)]
     total_us: float  # counts recursion once
+    calls: Annotated[int, column_head(total=True)]
+    slices: str  # name of its calls on the timeline
 
 
 class PythonPart(msgspec.Struct, frozen=True):
@@ -63,6 +66,7 @@ class PythonTime(msgspec.Struct, frozen=True):
     """Python functions with most self time first, and threads that launch most first."""
 
     headline: str
+    note: str  # whose code ran, and what is left out
     recorded: bool
     has_steps: bool  # whether times are per step
     functions: list[PythonFunction]
@@ -89,9 +93,11 @@ def python(profile: Profile) -> PythonTime:
     tracks = tracks[np.lexsort((-ran[tracks], ~launches))]
     frames, left_out = _frames(profile, position, function_of[name], tracks)
     parts = _parts(profile, functions) if recorded else []
+    idle_threads = len(np.unique(track[tree.python & ~busy[track]]))
     threads = [trace.tracks[code] for code in tracks.tolist()]
     return PythonTime(
         headline=_headline(functions, parts, steps),
+        note=_note(parts, steps, left_out, idle_threads),
         recorded=recorded,
         has_steps=steps > 0,
         functions=functions,
@@ -99,12 +105,12 @@ def python(profile: Profile) -> PythonTime:
         threads=[thread.thread_name or str(thread.tid) for thread in threads],
         frames=frames,
         left_out=left_out,
-        idle_threads=len(np.unique(track[tree.python & ~busy[track]])),
+        idle_threads=idle_threads,
     )
 
 
 def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: int) -> str:
-    """Return "forward (model.py:17) costs most of your functions: 3.80 ms a step …, 34 % of host time"."""
+    """Return "forward (model.py:17) is your most expensive function: 3.80 ms per step …, 34 % of host time."."""
     if not parts:
         return "Python stacks were not recorded."
     # The function that runs the loop is called once, and does not cost what it waits for.
@@ -112,10 +118,33 @@ def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: i
     first = max(in_steps or functions, key=lambda row: row.user_us or 0.0, default=None)
     if first is None or not first.user_us:
         return "No function of yours ran in this span."
-    where, when = at_line(first.file or "", first.line), "a step" if steps else "in this span"
+    where, when = at_line(first.file or "", first.line), "per step" if steps else "in this span"
     share = percent(100 * first.user_us / sum(part.self_us for part in parts))
-    cost = f"{duration(first.user_us)} {when} with what it calls of libraries, {share} of the host’s time"
-    return f"{first.name} ({where}) costs most of your functions: {cost}."
+    cost = f"{duration(first.user_us)} {when} including library calls, {share} of host time"
+    return f"{first.name} ({where}) is your most expensive function: {cost}."
+
+
+_OWNERS: dict[Whose, str] = {
+    "yours": "your functions",
+    "library": "libraries",
+    "built in": "built-in functions",
+    "operators": "operators and runtime calls",
+}
+
+
+def _note(parts: list[PythonPart], steps: int, short: int, idle_threads: int) -> str:
+    """Return "Host time per step: your functions 1.20 ms (12 %), … 3 calls are too short to draw."."""
+    whole = sum(part.self_us for part in parts) or 1.0
+    times = (
+        f"{_OWNERS[part.owner]} {duration(part.self_us)} ({percent(100 * part.self_us / whole)})"
+        for part in parts
+    )
+    note = f"Host time {'per step' if steps else 'in this span'}: {', '.join(times)}."
+    if short:
+        note += f" Stacks that are too short to draw: {short:,}."
+    if idle_threads:
+        note += f" {plural(idle_threads, 'thread')} without operators {'is' if idle_threads == 1 else 'are'} left out."
+    return note
 
 
 def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart]:
@@ -149,16 +178,14 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     for code in order.tolist():
         key = names[code]
         frame, is_yours = frame_of(key), is_program_function(key)
-        shown = frame.function if frame else key
-        if resumed := resumed_from(shown):
-            shown = f"{resumed[0]} after line {resumed[1]}"
         function = PythonFunction(
             key=key,
-            name=shown,
+            name=readable_function(frame.function if frame else key),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             owner="yours" if is_yours else "library" if frame and frame.file else "built in",
             calls=int(calls[code]),
+            slices=key,
             self_us=us(self_ns[code]) / steps,
             user_us=us(own_ns[code]) / steps if is_yours else None,
             total_us=us(total_ns[code]) / steps,

@@ -7,7 +7,7 @@ the kernels of unknown lines sum to the time of all kernels.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
@@ -28,12 +29,12 @@ from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     launch_ns,
     line_launches,
 )
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
@@ -41,22 +42,25 @@ HostFrom = Literal["stacks", "launches"]
 
 
 class LineBreak(msgspec.Struct, frozen=True):
-    """A graph break on the line."""
+    """A graph break on the line. This and the next one lead to a row of another panel."""
 
-    key: str  # of its row among the graph breaks
     reason: str
     cost_us: (
         float | None
     )  # by how much a step is shorter without it, see causes/break_costs.py; None where unknown
+    row: str
+    panel: Panel = "graph_breaks"
 
 
 class LineRecompile(msgspec.Struct, frozen=True):
     """A recompile whose guard torch made because of the line, or whose frame begins there if it names no line."""
 
+    reason: str
     compile_id: str
     epoch: int
-    reason: str
     duration_s: float | None
+    row: str
+    panel: Panel = "recompiles"
 
 
 class LineGuards(msgspec.Struct, frozen=True):
@@ -70,28 +74,18 @@ class LineGuards(msgspec.Struct, frozen=True):
 class LineKernel(msgspec.Struct, frozen=True):
     """What a row of kernels takes for a line."""
 
-    key: str  # of the row
-    name: str
+    kernel: Annotated[str, column_head(grow=True)]
+    kernel_row: str
     compile_id: str | None
-    artifact: int | None  # where inductor defined it
-    code_line: int | None
     time_us: float
 
 
 class SharedLine(msgspec.Struct, frozen=True):
     """Another line, and what the kernels that compute both take for this one."""
 
-    key: str
-    time_us: float
-
-
-class ProgramFile(msgspec.Struct, frozen=True):
-    """The lines of one file together."""
-
     file: str
-    lines: int
-    kernel_us: float
-    host_us: float | None  # None where none of them has any
+    line: int
+    time_us: float
 
 
 class ProgramLine(msgspec.Struct, frozen=True):
@@ -100,29 +94,33 @@ class ProgramLine(msgspec.Struct, frozen=True):
     key: str
     file: str
     line: int
-    function: str
-    whole_function: bool
-    text: str | None  # None where it was not recorded; of a user's Triton kernel its signature
-    why_no_text: str | None  # why there is no text
-    forward_us: float | None  # GPU times are None where no kernel is known to compute the line
-    backward_us: float | None
-    kernel_us: float | None  # forward and backward
-    share_percent: float | None  # of all GPU time
-    host_us: float | None  # see `Program.host_from`
-    above_floor_us: float | None  # beyond what the device needs at least, of kernels of which that is known
-    kernels: list[LineKernel]
-    shared: list[SharedLine]  # the other lines that its kernels compute
-    breaks: list[LineBreak]
-    recompiles: list[LineRecompile]
-    guards: list[LineGuards]
+    # None where it was not recorded; of a user's Triton kernel its signature
+    text: Annotated[str | None, column_head("Your code", grow=True)]
+    why_no_text: Annotated[str | None, column_head(unseen=True)]
+    function: Annotated[str, column_head(hidden=True)]
+    whole_function: Annotated[bool, column_head("The whole function", hidden=True)]
+    # GPU times are None where no kernel is known to compute the line.
+    forward_us: Annotated[float | None, column_head(bar=True, total=True)]
+    backward_us: Annotated[float | None, column_head(total=True)]
+    kernel_us: Annotated[float | None, column_head("Both", hidden=True, total=True)]  # forward and backward
+    share_percent: Annotated[float | None, column_head("Of kernel time", hidden=True)]
+    host_us: Annotated[float | None, column_head(total=True)]  # see `Program.host_from`
+    # beyond what the device needs at least, of kernels of which that is known
+    above_floor_us: float | None
+    kernels: Annotated[list[LineKernel], column_head(inner=True)]
+    # the other lines that its kernels compute
+    shared: Annotated[list[SharedLine], column_head("Lines in the same kernels", inner=True, hidden=True)]
+    breaks: Annotated[list[LineBreak], column_head(inner=True)]
+    recompiles: Annotated[list[LineRecompile], column_head(inner=True)]
+    guards: Annotated[list[LineGuards], column_head("Compiled frames", inner=True, hidden=True)]
 
 
 class Program(msgspec.Struct, frozen=True):
     """All lines, hottest first: by GPU time, then by host time."""
 
     headline: str
-    rows: list[ProgramLine]
-    files: list[ProgramFile]
+    note: str  # what the times are
+    rows: Annotated[list[ProgramLine], column_head("Lines")]
     device: Literal["GPU", "CPU"] | None  # on which kernels ran
     kernel_us: float  # of all kernels: that of the lines and `unknown_us` together
     unknown_us: float  # of kernels of unknown lines
@@ -173,6 +171,7 @@ def source(profile: Profile) -> Program:
     has_steps = len(profile.of(StepWindows)) > 0
     steps = max(len(profile.of(StepWindows)), 1)
     gpu = len(profile.of(gpu_work).index) > 0
+    when = "per step" if has_steps else "in this span"
     host_from: HostFrom | None = "launches" if gpu else None
     if PYTHON_FUNCTION in profile.trace.cats:
         host_from = "stacks"
@@ -181,9 +180,9 @@ def source(profile: Profile) -> Program:
     rows = [_row(profile, line, times, kernels, host_from) for line in lines]
     rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     return Program(
-        headline=_headline(rows, times, "a step" if has_steps else "in this span"),
+        headline=_headline(rows, when),
+        note=_note(times, host_from, when, steps),
         rows=rows,
-        files=_files(rows),
         device="GPU" if gpu else "CPU" if times.all else None,
         kernel_us=us(times.all) / steps,
         unknown_us=us(times.unknown) / steps,
@@ -193,30 +192,35 @@ def source(profile: Profile) -> Program:
     )
 
 
-def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
-    """Return "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. The line is known for 91.6 % of it."."""
+def _headline(rows: list[ProgramLine], when: str) -> str:
+    """Return "resnet.py:96 takes 481 µs per step, 29.1 % of kernel time."."""
     if not rows:
-        return "Nothing tells a line of your program: neither compile data nor stacks."
+        return "No line of your program was recorded: there are neither compile data nor Python stacks."
     first = rows[0]
     where = at_line(first.file, first.line)
     if first.kernel_us is not None:
-        known = percent(share_percent(times.all - times.unknown, times.all) or 0)
         share = f"{percent(first.share_percent or 0)} of kernel time"
-        takes = f"{where} takes {duration(first.kernel_us)} {when}"
-        return f"{takes}, {share}. The line is known for {known} of it."
+        return f"{where} takes {duration(first.kernel_us)} {when}, {share}."
     if first.host_us is None:
-        return "No kernel tells which line of your program it computes."
-    return f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}. No kernel tells its line."
+        return "The lines of your program that the kernels compute are unknown."
+    takes = f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}"
+    return f"{takes}. The lines that the kernels compute are unknown."
 
 
-def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
-    """Return the files in the order of their hottest lines."""
-    files = []
-    for file, lines in grouped(rows, lambda row: row.file).items():
-        host = [row.host_us for row in lines if row.host_us is not None]
-        kernel_us = sum(row.kernel_us or 0.0 for row in lines)
-        files.append(ProgramFile(file, len(lines), kernel_us, sum(host) if host else None))
-    return files
+_HOST_NOTES: dict[HostFrom | None, str] = {
+    "stacks": "Host time is that of a function while it is your innermost one, with its backward.",
+    "launches": "Host time is that of launching the kernels of a line.",
+    None: "",
+}
+
+
+def _note(times: LineTimes, host_from: HostFrom | None, when: str, steps: int) -> str:
+    """Return what the times are, and how much of the kernel time has no line."""
+    unknown = ""
+    if times.unknown:
+        share = percent(share_percent(times.unknown, times.all) or 0)
+        unknown = f"{duration(us(times.unknown) / steps)} of kernel time ({share}) has no known line."
+    return " ".join(filter(None, (f"Times are {when}.", _HOST_NOTES[host_from], unknown)))
 
 
 def source_times(profile: Profile) -> LineTimes:
@@ -244,8 +248,8 @@ def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int6
             time.launch += host
             time.kernels[row.kernel.key] += part
             time.shared.update({other: part for other in row.lines if other != line})
-            if row.kernel.achieved.above_floor_us is not None:
-                above = row.kernel.achieved.above_floor_us / (row.kernel.time_us or 1.0)
+            if row.kernel.above_floor_us is not None:
+                above = row.kernel.above_floor_us / (row.kernel.time_us or 1.0)
                 time.above = (time.above or 0.0) + above * part
     assert unknown + sum(time.gpu for time in by_line.values()) == total
     return LineTimes(by_line, unknown, total)
@@ -262,14 +266,15 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
     by_line: dict[UserLine, Marks] = defaultdict(lambda: Marks([], [], []))
     for site in profile.of(graph_break_sites):
         if site.file and site.line is not None:
-            graph_break = LineBreak(site.key, site.reason, None)
+            graph_break = LineBreak(site.reason, None, f"graph_breaks:{site.key}")
             by_line[UserLine(site.file, site.line)].breaks.append(graph_break)
     for recompile in profile.data.of(recompiles) if profile.data else ():
         lines = [(guard.file, guard.line) for guard in recompile.guards] + [(recompile.file, recompile.line)]
         line = next((UserLine(file, line) for file, line in lines if file and line is not None), None)
         if line:
             reason, ids = next(iter(recompile.reasons), ""), (recompile.compile_id, recompile.epoch)
-            by_line[line].recompiles.append(LineRecompile(*ids, reason, recompile.duration_s))
+            key = f"recompiles:{recompile.compile_id},{recompile.epoch}"
+            by_line[line].recompiles.append(LineRecompile(reason, *ids, recompile.duration_s, key))
     for row in profile.data.of(compilations) if profile.data else ():
         if row.guards and row.file and row.line is not None:
             guards = LineGuards(row.compile_id, row.epoch, row.guards)
@@ -286,10 +291,7 @@ def _row(
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
     parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
-    kernels = [
-        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, time_us)
-        for row, time_us in parts
-    ]
+    kernels = [LineKernel(row.name, row.key, row.compile_id, time_us) for row, time_us in parts]
     host_ns = time.launch if time and host_from else None
     if host_from == "stacks":
         host_ns = profile.of(function_ns).get(line)
@@ -308,7 +310,7 @@ def _row(
         host_us=None if host_ns is None else us(host_ns) / steps,
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
         kernels=kernels,
-        shared=[SharedLine(other.key, us(ns) / steps) for other, ns in shared],
+        shared=[SharedLine(*other, us(ns) / steps) for other, ns in shared],
         breaks=breaks,
         recompiles=recompiles,
         guards=guards,
@@ -317,11 +319,11 @@ def _row(
 
 def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if info.whole_function:
-        return "A stack tells the function, and no text"
+        return "Python stacks record functions and no text"
     if data is None:
-        return "The trace tells the line, and not its text"
+        return "The trace records the line without its text"
     if data.summary.environment.capture == "summary":
         return 'capture="summary" stores no text of the program'
     if data.source == "torch_trace":
-        return "torch’s log holds no text of it; the handler’s summary does"
+        return "torch’s log has no text of this line. The trace handler records it"
     return "Its file could not be read when the summary was written"

@@ -277,4 +277,4 @@ def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
     number = data.of(ct.count_compilations)
     if number == 0:
         return data.of(none_compiled)
-    return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."
+    return f"{plural(number, 'compilation')} took {seconds(data.of(ct.total_s))}{inside}."

@@ -28,6 +28,7 @@ _ELSEWHERE: dict[str, tuple[Panel, str]] = {
     "graph_break_sites": ("graph_breaks", "graph_breaks"),
     "reported_sites": ("graph_breaks", "graph_breaks"),
     "compilations": ("compilations", "compilation"),
+    "compiled_regions": ("compilations", "compilation"),
     "steps": ("step", "steps"),
 }
 _OTHERS: dict[str, Panel] = {
@@ -53,7 +54,6 @@ _OTHERS: dict[str, Panel] = {
     "gpu_utilization": "step",
     "ledger": "step",
     "cuda_graphs": "compilations",
-    "compiled_regions": "compilations",
     "dynamic_shapes": "recompiles",
     "what_if": "findings",
     "payback": "compare",
@@ -64,7 +64,7 @@ _KEYS: dict[str, Callable[[Any], str]] = {
         ("kernels", "your_code", "graph_break_sites", "reported_sites", "compilations"), attrgetter("key")
     ),
     "steps": attrgetter("name"),
-    "compiled_regions": attrgetter("compile_id"),
+    "compiled_regions": lambda row: row.compilation or f"{row.compile_id},{row.epoch},forward",
     "recompiles": lambda row: f"{row.compile_id},{row.epoch}",
     "by_rank": lambda row: str(row.rank),
 }

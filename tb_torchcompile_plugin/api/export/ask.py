@@ -11,6 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compile.compilation_details import CompilationDetails, Guard
+from tb_torchcompile_plugin.analysis.compile.compilations import Caller
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
@@ -41,6 +42,7 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     GraphBreak: {"source": _nothing},
     GraphBreakSite: {"source": _nothing},
     CompilationDetails: {"traceback": _nothing},
+    Caller: {"source": _nothing},
     Guard: {"user_line": _nothing},
 }
 # Routes that return only such text, and the reason for the empty answer.

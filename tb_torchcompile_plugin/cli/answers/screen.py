@@ -124,9 +124,9 @@ def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
     """Return the headline without the title of the finding that follows."""
     job, span = answer.job, answer.span
     if job is None or all(row.title not in answer.headline for row in job.findings):
-        return answer.headline.replace(f" → {first.title}", "")
+        return answer.headline.replace(f" {first.title}.", "")
     if span and answer.worker:
-        headline = span.overview.headline.replace(f" → {first.title}", "").replace(f"; {first.title}", "")
+        headline = span.overview.headline.replace(f" {first.title}.", "")
         return f"Job of {job.ranks} ranks, rank {answer.worker.rank}: {headline}"
     step = "" if job.step_us is None else f", {duration(job.step_us)} per step"
     return f"Job of {job.ranks} ranks{step}. {job.basis}"

@@ -49,9 +49,9 @@ def test_the_step_is_named_with_what_limits_it(tmp_path: Path) -> None:
     """A host that runs ahead does not, nor does a GPU that waits; of several GPUs the slowest is named."""
     for number, (events, said) in enumerate(
         (
-            (ahead(), "Step 100 µs on the GPU (mean of 2) · GPU busy 100 % → compute bound."),
-            (ahead(device=3), "Step 100 µs on GPU 3 (mean of 2) · GPU busy 100 % → compute bound."),
-            (behind(), "Step 100 µs on the host (mean of 3) · GPU busy 20.0 % → launch bound."),
+            (ahead(), "GPU-bound: 100 µs per step, GPU busy 100 %."),
+            (ahead(device=3), "Bound by GPU 3: 100 µs per step, GPU busy 100 %."),
+            (behind(), "Host-bound: 100 µs per step, GPU busy 20.0 %."),
         )
     ):
         profile = with_findings(profile_with(tmp_path / str(number), events))
@@ -67,47 +67,52 @@ def test_a_gpu_that_idles_is_longer_for_what_it_waits_for(tmp_path: Path) -> Non
     profile = with_findings(profile_with(tmp_path, events))
     use = profile.of(utilization)
     assert use and (use.verdict.bound, use.mean.busy_us, use.mean.idle_us) == ("launch", 5, 185)
-    assert headline(profile).startswith("Step 190 µs on the GPU (mean of 2) · GPU busy 2.63 %")
+    assert headline(profile).startswith("Host-bound: 190 µs per step, GPU busy 2.63 %")
 
 
 def test_the_verdict_is_what_the_first_finding_says(tmp_path: Path) -> None:
     profile = with_findings(
         profile_with(tmp_path, behind()), finding("Python collects garbage"), finding("Something else")
     )
-    assert headline(profile).endswith("GPU busy 20.0 % → Python collects garbage.")
+    assert headline(profile).endswith("GPU busy 20.0 %. Python collects garbage.")
     assert overview(profile).step == headline(profile)
-    assert overview(profile).headline == f"{headline(profile)} No compile data."
+    assert overview(profile).headline == f"{headline(profile)} Mean of 3 steps. No compile data."
 
 
 @pytest.mark.parametrize(
     ("severity", "predicted", "said"),
-    [("info", None, "launch bound"), ("info", PREDICTED, "Shapes vary"), ("critical", None, "Shapes vary")],
+    [
+        ("info", None, "GPU busy 20.0 %"),
+        ("info", PREDICTED, "Shapes vary"),
+        ("critical", None, "Shapes vary"),
+    ],
 )
 def test_a_hint_without_a_prediction_is_no_verdict(
     tmp_path: Path, severity: str, predicted: Predicted | None, said: str
 ) -> None:
     row = finding("Shapes vary", severity, predicted)
-    assert headline(with_findings(profile_with(tmp_path, behind()), row)).endswith(f"→ {said}.")
+    assert headline(with_findings(profile_with(tmp_path, behind()), row)).endswith(f"{said}.")
 
 
 def test_a_cut_trace_gets_no_verdict(tmp_path: Path) -> None:
     path = write_trace(tmp_path, behind())
     path.write_text(path.read_text().removesuffix("]}"))
-    assert headline(profile_of(path)) == "Step 100 µs on the host (mean of 3) · GPU busy at least 20.0 %."
+    assert headline(profile_of(path)) == "100 µs per step, GPU busy at least 20.0 %."
 
 
 def test_a_loop_without_marks_says_what_shows_its_steps(tmp_path: Path) -> None:
     optimizer = [slice_("Optimizer.step#AdamW.step", 8 + 20 * at, 2, "user_annotation") for at in range(3)]
     regions = [slice_("Torch-Compiled Region: 1/0", 10 * at, 4) for at in range(4)]
-    for number, (events, said) in enumerate(
+    for number, (events, (said, basis)) in enumerate(
         (
-            (optimizer, "Step 20.0 µs (mean of 2, inferred from the optimizer's calls) · "),
-            (regions, "Step 10.0 µs (mean of 3, inferred from calls of compiled region 1/0) · "),
-            ([slice_("aten::mm", 0, 7)], "Span 7.00 µs · "),
+            (optimizer, ("20.0 µs per step", "Mean of 2 steps, inferred from the optimizer's calls. ")),
+            (regions, ("10.0 µs per step", "Mean of 3 steps, inferred from calls of compiled region 1/0. ")),
+            ([slice_("aten::mm", 0, 7)], ("7.00 µs in this span", "")),
         )
     ):
         profile = with_findings(profile_with(tmp_path / str(number), events))
-        assert headline(profile) == f"{said}all of it on the CPU."
+        assert headline(profile) == f"{said}, all on the CPU."
+        assert overview(profile).headline == f"{said}, all on the CPU. {basis}No compile data."
 
 
 def unprofiled(folder: Path, events: list[Event], *step_us: int) -> Profile:
@@ -121,12 +126,11 @@ def test_a_step_is_as_long_as_it_is_unprofiled_where_that_is_known(tmp_path: Pat
     profile = unprofiled(tmp_path / "gpu", behind(), 70, 70, 70)
     use = profile.of(utilization)
     assert use and (use.mean.busy_us, use.mean.idle_us) == (20, 50)
-    assert headline(profile) == (
-        "Step 70.0 µs on the host (mean of 3, 100 µs while profiling) · GPU busy 28.6 % → launch bound."
-    )
+    assert headline(profile) == "Host-bound: 70.0 µs per step, GPU busy 28.6 %."
+    assert overview(profile).counts[0].text == "Mean of 3 unprofiled steps, 100 µs while profiling"
     operators = [slice_("aten::mm", 100 * at, 9) for at in range(3)]
     profile = unprofiled(tmp_path / "cpu", [*steps(100), *operators], 60, 60, 60)
-    assert headline(profile).startswith("Step 60.0 µs (mean of 3, 100 µs while profiling) · ")
+    assert headline(profile).startswith("60.0 µs per step, ")
     assert step_time(profile).overhead_us == 40
 
 
@@ -153,5 +157,5 @@ def test_a_report_says_it_first(tmp_path: Path) -> None:
     ((span,),) = [worker.spans for run in report.runs for worker in run.workers]
     (first, *_) = report.findings
     assert span.overview.step == (  # type: ignore[union-attr]
-        f"Step 100 µs on the host (mean of 3) · GPU busy 20.0 % → {first.title}."
+        f"Host-bound: 100 µs per step, GPU busy 20.0 %. {first.title}."
     )

@@ -53,10 +53,10 @@ def profile(
 
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
     said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
-    assert said.startswith(
-        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → Host time between operators"
+    assert said.startswith("Host-bound: 6.02 ms per step, GPU busy 2.61 %. ")
+    assert said.endswith(
+        " Mean of 3 steps. 2 compilations took 6.00 s, none of it inside the profiled steps."
     )
-    assert said.endswith("Compile 6.00 s (2 compilations), none inside the profiled steps.")
 
 
 def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
 
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
-    assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
+    assert overview(profile(tmp_path, log(*LOG))).headline.endswith("2 compilations took 6.00 s.")
     said = overview(profile(tmp_path, None, work_us=())).headline
-    assert " · all of it on the CPU → " in said and said.endswith(" No compile data.")
+    assert " per step, all on the CPU. " in said and said.endswith(" No compile data.")
     assert compiled_sentence(log()) == "Nothing was compiled."
 
 
@@ -77,9 +77,9 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(3000, "this span", [])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "Span 21.0 ms · all of it on the CPU → No compiled code runs in this span: the compiled code (2 "
+        "21.0 ms in this span, all on the CPU. No compiled code runs in this span: the compiled code (2 "
         "compilations) is not called here. "
-        "Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
+        "2 compilations took 6.00 s, 3.00 ms of it inside this span."
     )
     assert overlap_headline(made) == "3.00 ms of it fell into this span."
 
@@ -102,7 +102,7 @@ def test_who_could_have_named_kernels_is_told_how(
 
 def test_several_devices_have_a_range(tmp_path: Path) -> None:
     made = profile(tmp_path, None, work_us=(157, 2047))
-    assert "GPU busy 2.61–34.0 % on 2 devices" in overview(made).headline
+    assert "2 GPUs busy 2.61–34.0 %" in overview(made).headline
 
 
 def test_what_is_counted_over_all_compilations() -> None:

@@ -164,13 +164,19 @@ def test_a_step_is_predicted_as_it_is_unrecorded_where_that_is_known(tmp_path: P
 
 def test_the_sentence_says_on_whose_clock_and_what_recording_cost(tmp_path: Path) -> None:
     recorded, noted = looped(tmp_path), looped(tmp_path, unrecorded_us=150)
-    assert scenario(recorded).headline == "A step takes 200 µs on the host’s clock."
-    assert scenario(noted).headline == "A step takes 150 µs on the host’s clock."
+    assert (
+        scenario(recorded).headline
+        == "A step takes 200 µs on the host’s clock. Select fixes to see the predicted time."
+    )
+    assert (
+        scenario(noted).headline
+        == "A step takes 150 µs on the host’s clock. Select fixes to see the predicted time."
+    )
     assert scenario(looped(tmp_path, unrecorded_us=210)).headline == scenario(recorded).headline
     garbage = next(row for row in scenario(recorded).fixes if row.kind == "garbage")
     assert garbage.code == "gc.freeze()\ngc.disable()", "what of the next step can be pasted"
     after = scenario(recorded, [garbage.id]).headline
-    assert after == "Step 200 µs on the host’s clock → about 140 µs (120–150) with 1 fix."
+    assert after == "With 1 fix, a step takes about 140 µs (120–150) instead of 200 µs."
 
 
 def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
@@ -205,7 +211,7 @@ def nothing(answer: Scenario) -> str:
 
 
 def test_without_work_of_a_gpu_nothing_is_predicted(tmp_path: Path) -> None:
-    assert "No work of a GPU" in nothing(scenario(profile_with(tmp_path, [slice_("aten::mm", 0, 5)]), ["x"]))
+    assert "no GPU work" in nothing(scenario(profile_with(tmp_path, [slice_("aten::mm", 0, 5)]), ["x"]))
 
 
 def test_without_the_calls_that_launched_nothing_is_predicted(tmp_path: Path) -> None:
@@ -216,7 +222,7 @@ def test_without_the_calls_that_launched_nothing_is_predicted(tmp_path: Path) ->
 def test_where_the_replay_misses_nothing_is_predicted(tmp_path: Path) -> None:
     profile = looped(tmp_path)
     answers_of(profile).get(key_of(replay_error_percent), lambda: 50.0)
-    assert "% off" in nothing(scenario(profile))
+    assert "differs from the recorded one" in nothing(scenario(profile))
     assert not [row for row in span_findings(profile) if row.predicted]
 
 

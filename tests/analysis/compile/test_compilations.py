@@ -5,11 +5,13 @@ import pytest
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation as details
 from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Caller,
     Status,
-    TrieNode,
+    callers,
     compilations,
-    compilations_overview,
+    other_artifacts,
     problems,
+    status_headline,
 )
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
@@ -26,31 +28,34 @@ def compilation(**fields: object) -> pb.Compilation:
 @pytest.mark.parametrize(
     ("fields", "broken", "status"),
     [
-        ({}, False, "ok"),
-        ({}, True, "break"),
-        ({"graph_ops": 0}, False, "empty"),
-        ({"graph_ops": None}, False, "empty"),
+        ({}, False, "compiled"),
+        ({}, True, "graph_break"),
+        ({"graph_ops": 0}, False, "no_graph"),
+        ({"graph_ops": None}, False, "no_graph"),
         ({"graph_ops": None, "duration_ns": None}, False, "unfinished"),
         ({"recovered": True, "duration_ns": None}, False, "recovered"),
         ({"failure": pb.Failure(type="BackendCompilerFailed")}, False, "failed"),
         ({"failure": pb.Failure(type="BackendCompilerFailed")}, True, "failed"),
-        ({"failure": pb.Failure(type="Unsupported", reason="…")}, True, "break"),
+        ({"failure": pb.Failure(type="Unsupported", reason="…")}, True, "graph_break"),
         ({"failure": pb.Failure(type="Unsupported", reason="…")}, False, "failed"),
-        ({"failure": pb.Failure(type="RecompileLimitExceeded")}, False, "limit"),
-        ({"failure": pb.Failure(type="CacheLimitExceeded")}, False, "limit"),
+        ({"failure": pb.Failure(type="RecompileLimitExceeded")}, False, "recompile_limit"),
+        ({"failure": pb.Failure(type="CacheLimitExceeded")}, False, "recompile_limit"),
         (
             {"failure": pb.Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")},
             True,
-            "limit",
+            "recompile_limit",
         ),
-        ({"failure": pb.Failure(type="Unsupported", reason="cache_size_limit reached")}, False, "limit"),
+        (
+            {"failure": pb.Failure(type="Unsupported", reason="cache_size_limit reached")},
+            False,
+            "recompile_limit",
+        ),
     ],
 )
 def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, status: Status) -> None:
     breaks = [pb.GraphBreak(key=KEY)] if broken else []
     data = data_of(pb.CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
     assert compilations(data)[0].status == status
-    assert compilations_overview(data).trie[0].compilations[0].status == status
 
 
 @pytest.mark.parametrize(
@@ -70,11 +75,11 @@ def test_what_went_wrong_is_listed(
     (problem,) = problems(data_of(pb.CompileSummary(compilations=rows, graph_breaks=breaks)))
     assert (problem.kind, problem.compile_id, problem.ran_eager) == (kind, "0/0", ran_eager)
     words = {
-        "limit": "hit the recompile limit",
+        "limit": "reached the recompile limit",
         "failed": "failed to compile",
         "skipped": "cannot be resumed",
     }
-    assert problem.what_happened.startswith(words[kind]) and problem.consequence
+    assert problem.what_happened.startswith(f"f (0/0) {words[kind]}") and problem.consequence
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])
@@ -119,35 +124,30 @@ def test_stacks_share_their_beginning() -> None:
         compilation(key=pb.CompileKey(compile_id="1/1"), stack=[main, step], start_ns=6 * S, duration_ns=S),
         compilation(direction=pb.BACKWARD, start_ns=8 * S, duration_ns=3 * S),
     ]
-    (root,) = compilations_overview(data_of(pb.CompileSummary(compilations=rows))).trie
-    assert (root.frame.function, root.compilations, root.total_s) == ("main", [], 8)
-    assert [(node.frame.function, ids(node), node.total_s) for node in root.children] == [
-        ("a", ["0/0"], 7),
-        ("step", ["1/0", "1/1"], 2),
+    data = data_of(pb.CompileSummary(compilations=rows))
+    assert [facts(row) for row in callers(data)] == [
+        ("main", 0, [], 8, ["main"]),
+        ("a", 1, ["0/0"], 7, ["a"]),
+        ("step", 1, ["1/0", "1/1"], 2, ["step"]),
     ]
+    assert data.of(status_headline) == "3 compilations: 3 compiled."
 
 
-def test_a_stack_tells_whose_its_functions_are() -> None:
-    stack = [
-        pb.Frame(file="<frozen runpy>", line=9),
-        pb.Frame(file="/v/lib/python3.12/site-packages/torch/_ops.py", line=5),
+def facts(row: Caller) -> tuple[str, int, list[str], float | None, list[str]]:
+    return row.function, row.depth, row.compile_ids, row.total_s, [frame.function for frame in row.stack]
+
+
+def test_calls_that_do_not_part_are_one_row() -> None:
+    stack = [pb.Frame(file="t.py", line=line, function=name) for line, name in ((9, "main"), (5, "step"))]
+    inner = pb.Frame(file="m.py", line=3, function="forward")
+    rows = [
+        compilation(stack=stack),
+        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[*stack, inner], duration_ns=None),
     ]
-    row = compilation(stack=[*stack, pb.Frame(file="/home/me/torch/train.py", line=7)])
-    (node,) = compilations_overview(data_of(pb.CompileSummary(compilations=[row]))).trie
-    users = [node.users, node.children[0].users, node.children[0].children[0].users]
-    assert users == [False, False, True]
-
-
-def ids(node: TrieNode) -> list[str]:
-    return [row.compile_id for row in node.compilations]
-
-
-def test_a_compilation_without_a_stack_stands_at_its_own_place() -> None:
-    (root,) = compilations_overview(
-        data_of(pb.CompileSummary(compilations=[compilation(file="m.py", line=4)]))
-    ).trie
-    assert (root.frame.file, root.frame.line, root.frame.function) == ("m.py", 4, "f")
-    assert ids(root) == ["0/0"]
+    assert [facts(row) for row in callers(data_of(pb.CompileSummary(compilations=rows)))] == [
+        ("step", 0, ["0/0"], 1, ["main", "step"]),
+        ("forward", 1, ["1/0"], None, ["forward"]),
+    ]
 
 
 def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> None:
@@ -160,8 +160,8 @@ def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> Non
         recompiles=[pb.Recompile(key=KEY, reasons=["0/0: x"])],
     )
     forward, backward = compilations(data_of(summary))
-    assert (forward.breaks, forward.recompile_reasons, forward.status) == (2, ["0/0: x"], "break")
-    assert (backward.breaks, backward.recompile_reasons, backward.status) == (0, [], "ok")
+    assert (forward.breaks, forward.recompile_reasons, forward.status) == (2, ["0/0: x"], "graph_break")
+    assert (backward.breaks, backward.recompile_reasons, backward.status) == (0, [], "compiled")
 
 
 def test_epochs_are_apart() -> None:
@@ -182,7 +182,7 @@ def test_texts_without_a_compilation_are_kept() -> None:
             pb.Artifact(key=pb.CompileKey(), name="never_seen_before"),
         ],
     )
-    others = compilations_overview(data_of(summary)).others
+    others = other_artifacts(data_of(summary))
     assert [(row.compile_id, [text.name for text in row.artifacts]) for row in others] == [
         ("!1", ["compiled_autograd_graph"]),
         ("", ["never_seen_before"]),
@@ -197,6 +197,5 @@ def test_text_from_programs_stays_what_it_is() -> None:
         stack=[pb.Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
     )
     data = data_of(pb.CompileSummary(compilations=[row]))
-    overview = compilations_overview(data)
     assert compilations(data)[0].function == problems(data)[0].reason == HOSTILE
-    assert overview.trie[0].frame.source == HOSTILE
+    assert callers(data)[0].source == HOSTILE

@@ -15,11 +15,12 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Caller,
     Compilation,
-    Compilations,
     Problem,
+    callers,
     compilations,
-    compilations_overview,
+    other_artifacts,
     problems,
 )
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
@@ -37,8 +38,8 @@ class Answers(NamedTuple):
     ids: tuple[str, str]
 
     @property
-    def compilations(self) -> Compilations:
-        return self.session.compile_data(*self.ids).of(compilations_overview)
+    def callers(self) -> list[Caller]:
+        return self.session.compile_data(*self.ids).of(callers)
 
     @property
     def problems(self) -> list[Problem]:
@@ -91,7 +92,7 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
 
     run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
     flat = run.rows
-    assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
+    assert [row.status for row in flat] == ["graph_break"] * 4 + ["compiled"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
     assert not run.problems
     first = model.__code__.co_firstlineno
@@ -120,7 +121,7 @@ def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) ->
     name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     with config.patch({name: 2}):
         run = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
-    assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
+    assert run.statuses() == {"0/0": "compiled", "0/1": "compiled", "0/2": "recompile_limit"}
     (problem,) = run.problems
     assert (problem.kind, problem.compile_id, problem.function) == ("limit", "0/2", "model")
     assert (problem.file, problem.ran_eager) == (__file__, True)
@@ -180,7 +181,7 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
 
     compiled = torch.compile(model, backend="eager")
     run = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
-    assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
+    assert run.statuses() == {"0/0": "compiled", "0/1": "compiled", "0/2": "compiled"}
     assert run.details("0/0").shapes.symbols == []
     dynamic = run.details("0/1")
     (shape,) = dynamic.shapes.symbols
@@ -210,7 +211,7 @@ def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
     (inside,) = [row.compile_id for row in compiled.rows if row.compile_id.startswith("!")]
     assert re.fullmatch(r"!0/\d/0", inside)
     assert "class CompiledAutograd0" in compiled.text(inside, "compiled_autograd_graph")
-    assert not compiled.compilations.others
+    assert not compiled.session.compile_data(*compiled.ids).of(other_artifacts)
 
 
 def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
 
 def test_without_compile_data_it_is_unknown(tmp_path: Path) -> None:
     report = profile_with(tmp_path, [slice_("aten::mm", 0, 5)], None).of(dynamic_shapes)
-    assert report.sentences[0].startswith("Whether sizes are dynamic is not known")
+    assert report.sentences[0].startswith("Whether sizes are dynamic is unknown")
 
 
 @pytest.mark.parametrize("dims", [7, [[10**30]], "x"])

@@ -33,7 +33,7 @@ def test_each_issue_stands_once_with_its_line_where_that_is_known() -> None:
         ("missing fake kernel", "my.op", None, 1),
         ("value of the example used", "u0 > 3", 4, 2),
     ]
-    assert answer.sentences == ("2 exports; 2 issues, the first: missing fake kernel (my.op).",)
+    assert answer.sentences == ("2 exports with 2 issues: first missing fake kernel (my.op).",)
 
 
 def test_an_export_is_no_compilation_without_an_end() -> None:

@@ -71,8 +71,11 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
     for profile in (logged, profile_with(tmp_path, events)):
         (frame,) = frame_versions(profile)
         assert [(row.compile_id, row.calls) for row in frame.versions] == [("0/0", 1), ("0/1", 2)]
-    assert headline(profile) == "1 frame ran in more than one version: it was recompiled."
-    assert headline(profile_with(tmp_path, call("0/0", 0, 5))) == "Recompiles are not known."
+    assert headline(profile) == "1 function ran in more than one version: it was recompiled."
+    assert (
+        headline(profile_with(tmp_path, call("0/0", 0, 5)))
+        == "Recompiles are unknown: there is no compile data."
+    )
 
 
 def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
@@ -115,6 +118,15 @@ def test_the_recording_of_two_ranks_recompiled_on_the_first_only(log_of):
     frames = recompiled_frames(data_of(log_of("ddp", "*rank_0*.log")))
     assert [(row.frame, len(row.versions)) for row in frames] == [("0", 2), ("4", 2)]
     assert recompiled_frames(data_of(log_of("ddp", "*rank_1*.log"))) == []
+
+
+def test_the_version_that_was_compiled_expects_the_new_value():
+    rows = [
+        pb.Recompile(key=pb.CompileKey(compile_id=f"0/{n}"), reasons=[f"0/{n - 1}: self.scale == {n}"])
+        for n in (1, 2)
+    ]
+    moments = recompiles(data_of(pb.CompileSummary(recompiles=rows)))
+    assert [row.change for row in moments] == ["1 → 2", "2 → another"]
 
 
 def test_what_torch_made_dynamic_names_the_new_value_of_a_guard(log_of):

@@ -18,13 +18,20 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
             "tensor 'x' dtype mismatch. expected Float, actual Double",
             *("tensor_property", "x", "Float", "Double", "one dtype"),
         ),
-        ("0/0: s == 0.0      # return x * s  # /u/train.py:78 in g", "value", "s", "0.0", None, "Hoist"),
+        (
+            "0/0: s == 0.0      # return x * s  # /u/train.py:78 in g",
+            "value",
+            "s",
+            "0.0",
+            None,
+            "Pass it as a tensor",
+        ),
         ("0/0: L['n'] == 3", "value", "L['n']", "3", None, "allow_unspec_int_on_nn_module"),
         ("0/0: L['mode'] == 'train'", "value", "L['mode']", "'train'", None, "constant"),
         ("0/1: GLOBAL_STATE changed: grad_mode", "global_state", "grad_mode", None, None, "set_stance"),
         (
             "0/1: ___check_type_id(s, 10720960), type=<class 'float'>      # x  # u/t.py:78 in g",
-            *("type", "s", "float", None, "s came with another type"),
+            *("type", "s", "float", None, "The type of s changed"),
         ),
         (
             "0/0: ___check_obj_id(L['self'], 140), type=<class 'M'>",

@@ -30,7 +30,7 @@ def overlap_gain_us(answer: Scenario) -> float:
 def test_who_waits_is_told_for_whom_and_how_long(tmp_path: Path) -> None:
     made = late_job(tmp_path)
     waits, late = rank_findings(one_rank(made, 0)), rank_findings(one_rank(made, 1))
-    assert "→ waits for rank 1 for 92.1 % of its steps" in waits.step
+    assert " This rank waits for rank 1 for 92.1 % of its steps." in waits.step
     assert waits.headline.startswith(waits.step)
     assert "waits for rank" not in late.headline
 

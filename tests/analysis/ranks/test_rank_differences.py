@@ -30,10 +30,10 @@ def a_rank(
 
 
 def differences(*ranks: Rank) -> list[tuple[str, str, list[tuple[list[int], str]]]]:
-    return [
-        (row.kind, row.compile_id, [(group.ranks, group.value) for group in row.groups])
-        for row in rank_differences(ranks).differences
-    ]
+    rows: dict[tuple[str, str], list[tuple[list[int], str]]] = {}
+    for row in rank_differences(ranks).differences:
+        rows.setdefault((row.kind, row.compile_id), []).append((row.ranks, row.value))
+    return [(*key, groups) for key, groups in rows.items()]
 
 
 def test_equal_ranks_differ_in_nothing() -> None:
@@ -41,6 +41,7 @@ def test_equal_ranks_differ_in_nothing() -> None:
     assert (answer.ranks, answer.differences) == ([0, 1], [])
     alone = rank_differences([a_rank(0, "0/0")])
     assert (alone.ranks, alone.differences) == ([], [])
+    assert answer.sentences == ("No difference between what the 2 ranks compiled.",)
 
 
 def test_one_that_compiles_again_is_told_from_the_many_that_do_not() -> None:
@@ -74,7 +75,9 @@ def test_two_real_ranks(recording: Recording) -> None:
     """Of torch 2.8: rank 1 alone was given another size."""
     session = Session([("", str(recording("old_logs") / "2.8.0"))])
     answer = rank_differences(session.ranks("ddp"))
-    assert [(row.compile_id, row.function, row.groups[1].ranks) for row in answer.differences] == [
-        ("0/1", "inner", [1])
+    assert [(row.compile_id, row.function, row.ranks) for row in answer.differences] == [
+        ("0/1", "inner", [0]),
+        ("0/1", "inner", [1]),
     ]
+    assert answer.sentences[0] == "1 difference between what the 2 ranks compiled."
     assert whole_report(session).runs[-1].ranks == answer

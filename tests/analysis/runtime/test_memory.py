@@ -55,8 +55,8 @@ EVENTS = [
 def test_the_peak_and_who_was_alive_then(tmp_path):
     answer = memory_of(tmp_path, EVENTS)
     assert answer.headline == (
-        "GPU 0 peaked at 950 B, 40.0 µs into the span; 150 B of it was there before recording began. "
-        "Most of the rest is of aten::mm: 100 B."
+        "GPU 0 peaked at 950 B, 40.0 µs into the span. 150 B of that was allocated before the recording began. "
+        "aten::mm allocated most of the rest: 100 B."
     )
     (device,) = answer.devices
     assert (device.device, device.peak_bytes, device.peak_us, device.before_bytes) == (0, 950, 40, 150)
@@ -122,7 +122,7 @@ def test_a_stretch_has_its_own_peak_and_only_what_happened_in_it(tmp_path):
     )
     assert [row.start_us for row in answer.allocations] == [70] and answer.all_allocations == 1
     nothing = memory(made, (41_000, 42_000))
-    assert nothing.devices == [] and nothing.headline == "Nothing was allocated in this stretch."
+    assert nothing.devices == [] and nothing.headline == "Nothing was allocated in this interval."
 
 
 def test_what_a_stretch_leaves_behind_is_kept_though_it_is_freed_later(tmp_path):
@@ -161,7 +161,7 @@ def test_a_graph_is_named_in_short(tmp_path):
     said = memory_of(tmp_path, events).headline
     assert (
         said
-        == "GPU 0 peaked at 70 B, 10.0 µs into the span. Most of it is of compiled graph ffffffff…: 70 B."
+        == "GPU 0 peaked at 70 B, 10.0 µs into the span. Compiled graph ffffffff… allocated most of it: 70 B."
     )
 
 

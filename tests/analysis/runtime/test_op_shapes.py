@@ -101,8 +101,7 @@ def achieved(folder: Path, kernel: str, events: list[Event]) -> Achieved:
     trace = read_trace(str(write_trace(folder, events)), workers=1)
     answer = kernel_table(Profile(trace, None))
     (row,) = (row for row in answer.rows if row.name == kernel)
-    figures: Achieved = row.achieved
-    return figures
+    return Achieved(**{name: getattr(row, name) for name in Achieved.__struct_fields__})
 
 
 def called(

@@ -224,10 +224,10 @@ def test_steps_are_one_row(tmp_path):
 def test_the_sentence_counts_all_rows_and_is_that_of_every_split(tmp_path):
     calls = [slice_("aten::mm", 0, 6), slice_("aten::mm", 10, 4), slice_("aten::add", 20, 5)]
     profile = profile_with(tmp_path, [*calls, slice_("cudaMalloc", 40, 5, "cuda_runtime")])
-    said = "2 operators and 1 label or runtime call took 20.0 µs of host time in 4 calls; "
-    assert operators(profile).headline == f"{said}aten::mm has 50.0 % of all host time."
+    said = "2 operators and 1 label or runtime call took 20.0 µs of host time in 4 calls."
+    assert operators(profile).headline == f"aten::mm takes 50.0 % of host time. {said}"
     assert {operators(profile, split).headline for split in SPLITS} == {operators(profile).headline}
-    assert operators(profile_with(tmp_path, [])).headline == "This trace holds no operators."
+    assert operators(profile_with(tmp_path, [])).headline == "No operators were recorded."
 
 
 def test_tensor_cores_count_where_the_name_tells(tmp_path):

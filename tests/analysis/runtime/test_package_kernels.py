@@ -74,10 +74,13 @@ def test_whoever_runs_a_package_has_its_code_and_not_its_compile_time(tmp_path: 
     session = recorded(tmp_path, with_stack=False)
     data = session.compile_data(".", "runner")
     assert [(row.compile_id, row.status, row.duration_s) for row in data.of(compilations)] == [
-        ("aot/0", "elsewhere", None),
-        ("aot/1", "elsewhere", None),
+        ("aot/0", "compiled_elsewhere", None),
+        ("aot/1", "compiled_elsewhere", None),
     ]
     assert read_payload(data, 1) == "code"  # 0 is its own
-    assert [row.status for row in session.compile_data(".", "maker").of(compilations)] == ["ok", "ok"]
+    assert [row.status for row in session.compile_data(".", "maker").of(compilations)] == [
+        "compiled",
+        "compiled",
+    ]
     rules = {row.rule for row in session.profile(".", "runner", "2").of(span_findings)}
     assert "nothing_compiled" not in rules

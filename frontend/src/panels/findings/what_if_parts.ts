@@ -1,10 +1,10 @@
 /** A step in pictures: now, and after what was selected. */
 import { meaningOf } from '../../api/meanings.svelte';
-import type { GpuPart, HostPart, Predicted } from '../../api/types';
+import type { GpuPart, HostPart } from '../../api/types';
 import { barPart, idlePart } from '../../names/parts';
 import { HOST_CAUSES, hostHelp } from '../../names/causes';
 import { graphName } from '../../names/kernel_names';
-import { location, predictedRange, shortPath } from '../../widgets/format';
+import { location, shortPath } from '../../widgets/format';
 
 export const hostKey = ({ cause, name, file, line }: HostPart) => [cause, name, file, line].join(' ');
 
@@ -32,11 +32,6 @@ export function gpuParts({ busy_us, idle_us }: GpuPart) {
     barPart('busy', 'busy', busy_us, 'var(--measure)', meaningOf('device_parts', 'busy')),
     idlePart(idle_us),
   ];
-}
-
-export function rangeOf(predicted: Predicted): string {
-  const range = predictedRange(predicted);
-  return range && ` (${range})`;
 }
 
 /** Ids of fixes as the address has them. */

@@ -43,7 +43,7 @@ const PRECISIONS = ['fp32', 'tf32', 'bf16'] as const;
 /** GB/s over what a launch moves: small launches cannot reach the ceiling. */
 export function memoryChart(rows: Kernel[], peak: DevicePeak): Chart {
   const points = rows.flatMap((row) => {
-    const { bandwidth_gb_s: y, bytes_per_launch: x, bandwidth_from } = row.achieved;
+    const { bandwidth_gb_s: y, bytes_per_launch: x, bandwidth_from } = row;
     return y && x && bandwidth_from !== 'copy' ? [{ row, x, y }] : [];
   });
   const ceiling = peak.bandwidth_gb_s;
@@ -51,18 +51,18 @@ export function memoryChart(rows: Kernel[], peak: DevicePeak): Chart {
   return {
     ...axes,
     title: 'GB/s',
-    across: 'bytes a launch',
+    across: 'bytes per launch',
     ceilings: ceiling ? [level(ceiling, `${ceiling} GB/s`, axes.y)] : [],
   };
 }
 
-/** TFLOP/s over operations a byte, where both are is_known: the slope is the memory's, the level the arithmetic's. */
+/** TFLOP/s over operations a byte, where both are known: the slope is that of memory, the level that of arithmetic. */
 export function arithmeticChart(rows: Kernel[], peak: DevicePeak): Chart {
   const points = rows.flatMap((row) => {
-    const { flop_per_byte: x, tflop_s: y } = row.achieved;
+    const { flop_per_byte: x, tflop_s: y } = row;
     return x && y ? [{ row, x, y }] : [];
   });
-  const used = PRECISIONS.filter((name) => points.some(({ row }) => row.achieved.precision === name));
+  const used = PRECISIONS.filter((name) => points.some(({ row }) => row.precision === name));
   const limits = (used.length ? used : PRECISIONS).flatMap((name) => {
     const most = peak[`${name}_tflop_s`];
     return most ? [{ name, most }] : [];
@@ -75,7 +75,7 @@ export function arithmeticChart(rows: Kernel[], peak: DevicePeak): Chart {
   return {
     ...axes,
     title: 'TFLOP/s',
-    across: 'FLOP a byte',
+    across: 'FLOP per byte',
     ceilings: limits.map(({ name, most }) => {
       const text = `${NAMES[name]} ${most} TFLOP/s`;
       return roof(most, text, peak.bandwidth_gb_s, axes);

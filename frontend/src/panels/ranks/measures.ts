@@ -1,22 +1,16 @@
 /** Measures of a rank's steps, and the order of ranks. */
-import type { JobMap, JobStep, Measure } from '../../api/types';
+import type { JobMap, JobStep, Measure, RankRow } from '../../api/types';
 import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/format';
 
 /** In the order in which they are offered. */
-export const MEASURES: Record<Measure, string> = {
+export const MEASURES = {
   late_us: 'late',
   span_us: 'span',
-  exposed_wait_us: JOB_PARTS.exposed_wait_us[0],
-  exposed_transfer_us: JOB_PARTS.exposed_transfer_us[0],
-  exposed_unknown_us: JOB_PARTS.exposed_unknown_us[0],
-  compute_us: JOB_PARTS.compute_us[0],
-  overlapped_us: JOB_PARTS.overlapped_us[0],
-  exposed_memory_us: JOB_PARTS.exposed_memory_us[0],
-  idle_us: JOB_PARTS.idle_us[0],
+  ...Object.fromEntries(Object.entries(JOB_PARTS).map(([part, [label]]) => [part, label])),
   compile_us: 'compile',
-};
+} as Record<Measure, string>;
 
 /** What the address names, or what the job is looked at by. */
 export const measureOf = (text: string, usual: Measure): Measure =>
@@ -60,6 +54,21 @@ function outliersFirst(indices: number[], rows: (number | null)[][]): number[] {
   }
   return [...indices].sort((a, b) => far[b]! - far[a]! || a - b);
 }
+
+type Communication = Pick<RankRow, 'wait_us' | 'unknown_us' | 'transfer_us'>;
+
+/** How long a rank waits and transfers in collectives. */
+export const communicationParts = ({ wait_us, unknown_us, transfer_us }: Communication) => [
+  barPart('wait', 'wait', wait_us, JOB_PARTS.exposed_wait_us[1], 'Another rank has not arrived'),
+  barPart(
+    'unknown',
+    'wait or transfer',
+    unknown_us,
+    JOB_PARTS.exposed_unknown_us[1],
+    'Unknown which of both',
+  ),
+  barPart('transfer', 'transfer', transfer_us, JOB_PARTS.exposed_transfer_us[1], 'All ranks have arrived'),
+];
 
 /** The parts of a step as those of a bar. */
 export function stepParts(step: JobStep) {

@@ -1,5 +1,5 @@
 /** Columns, keys and links of rows whose fields the server defines. */
-import type { Panel, SheetColumn, SheetTable } from '../../api/types';
+import type { InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
   NO_TIMELINE,
@@ -10,7 +10,8 @@ import {
   toKernelRow,
   toPanel,
 } from '../../links/addresses';
-import { categoryLabel, isCategory } from '../../names/categories';
+import { categoryLabel, deviceLabel, isCategory } from '../../names/categories';
+import { graphName, shortKernel } from '../../names/kernel_names';
 import { columnKind, type Cell, type Column } from '../../table/table';
 import { location, numberText, shortPath } from '../../widgets/format';
 
@@ -21,9 +22,10 @@ const DEEPEST = 12;
 /** A value of a row as a table sorts and exports it: lists are texts, and a file has its line. */
 function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
   const value = row[key] ?? null;
+  if (kind === 'rows') return (value as SheetRow[]).length;
   if (Array.isArray(value)) return value.join(', ') || null;
   if (kind === 'flag') return value === null ? null : value ? 'yes' : 'no';
-  if (key === 'file') return value && location(value as string, (row.line as number) ?? null);
+  if (key === 'file') return value ? location(value as string, (row.line as number) ?? null) : null;
   return (value as Cell) === '' ? null : (value as Cell);
 }
 
@@ -36,6 +38,7 @@ function wordOf(word: string, key: string): string {
 export function textOf(row: SheetRow, column: SheetColumn): string | null {
   const value = valueOf(row, column);
   if (value === null) return null;
+  if (column.key === 'device') return deviceLabel(value as number | 'cpu');
   if (typeof value === 'number') return numberText(value, column.kind);
   return column.kind === 'word' ? wordOf(value, column.key) : value;
 }
@@ -44,14 +47,26 @@ export function textOf(row: SheetRow, column: SheetColumn): string | null {
 export const sheetHeading = ({ columns }: SheetTable, row: SheetRow): string =>
   textOf(row, columns[0]!) ?? '–';
 
-/** What the first column looks like in a tree, a file and a word. */
+/** Shorter forms of names, whose full text is on hover. */
+const SHORT: Record<string, (name: string) => string> = { kernel: shortKernel, operator: graphName };
+
+/** The first of some places, and how many more there are: "…/train.py:27 +2". */
+const places = ([first, ...more]: string[]) =>
+  shortPath(first ?? '', 1) + (more.length > 0 ? ` +${more.length}` : '');
+
+/** What the first column looks like in a tree, a file, a word and a name that has a short form. */
 function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   const { key, kind } = column;
   const deep = (row: SheetRow) => '\u2003'.repeat(Math.min(Number(row.depth ?? 0), DEEPEST));
+  if (kind === 'rows') return (row) => String(valueOf(row, column) || '');
+  if (key === 'source_lines') return (row) => places(row.source_lines as string[]);
+  if (SHORT[key]) return (row) => SHORT[key]!(String(row[key]));
   if (kind === 'number' || kind === 'word') return (row) => textOf(row, column) ?? '';
   if (key === 'file') return (row) => location(shortPath(String(row.file), 1), row.line as number | null);
   return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
 }
+
+const isEmpty = (value: Cell, kind: string) => value === null || (kind === 'rows' && value === 0);
 
 /** Columns that are empty in all rows are hidden until the user chooses them. */
 export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
@@ -61,12 +76,15 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
     return {
       ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
-      kind: columnKind(kind),
-      hidden: hidden || rows.every((row) => valueOf(row, column) === null),
+      kind: columnKind(kind === 'rows' ? 'count' : kind),
+      hidden: hidden || rows.every((row) => isEmpty(valueOf(row, column), kind)),
       total: total ? ('sum' as const) : undefined,
       grow: grow ? (i === 0 ? 2 : 1) : undefined,
       scaleWith: columns.some((other) => other.key === whole) ? whole : undefined,
-      title: key === 'file' || i === 0 ? (row: SheetRow) => textOf(row, column) ?? '' : undefined,
+      title:
+        key === 'file' || key === 'source_lines' || SHORT[key] || i === 0
+          ? (row: SheetRow) => textOf(row, column) ?? ''
+          : undefined,
     };
   });
 }
@@ -100,14 +118,14 @@ const LINKS: Record<
     (row, name) =>
       row.kernel_row ? toKernelRow(String(row.kernel_row)) : toKernel(name, optional(row.compile_id) ?? ''),
   ],
-  kernels_of: [
-    () => 'Its kernels',
-    (_, module) => ({ ...toCategory(null), by: 'module', 'search.kernel_groups': module }),
-  ],
+  kernels_of: [() => 'Its kernels', (_, module) => ({ ...toCategory(null), 'search.kernels': module })],
   artifact: [
-    () => 'What torch recorded of it',
+    () => 'Generated code',
     (row, id) =>
-      toCode({ compile_id: String(row.compile_id), epoch: Number(row.epoch ?? 0) }, { artifact: Number(id) }),
+      toCode(
+        { compile_id: String(row.compile_id), epoch: Number(row.epoch ?? 0) },
+        { artifact: Number(id), line: optional(row.code_line) as number | null },
+      ),
   ],
   run: [() => 'This run', (row, run) => ({ ...elsewhere(row), run })],
   worker: [() => 'This worker', elsewhere],
@@ -117,6 +135,27 @@ const LINKS: Record<
 function elsewhere(row: SheetRow): HashChange {
   const target = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
   return { ...target, worker: optional(row.worker) };
+}
+
+/** The columns of rows within a row that have anything; the first one leads to the row of another panel, if any. */
+export function innerColumns(layout: InnerTable, rows: SheetRow[], without: string[]): InnerColumn[] {
+  const seen = layout.columns.filter(
+    (column) =>
+      !column.hidden && !without.includes(column.key) && rows.some((row) => valueOf(row, column) !== null),
+  );
+  return seen.map((column, i) => ({
+    label: column.label,
+    isNumber: !['text', 'word', 'flag'].includes(column.kind),
+    text: (row) => (valueOf(row, column) === null ? '' : (showOf(column, i)?.(row) ?? textOf(row, column)!)),
+    link: (row) => linkOf(row, i === 0 && row.panel ? 'panel' : column.key),
+  }));
+}
+
+interface InnerColumn {
+  label: string;
+  isNumber: boolean;
+  text: (row: SheetRow) => string;
+  link: (row: SheetRow) => HashChange | null;
 }
 
 /** Of a cell; null where it leads nowhere. */

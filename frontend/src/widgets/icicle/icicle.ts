@@ -1,5 +1,5 @@
-/** Timed slices in lanes: where they are on a squeezed time axis, which one is under the pointer, which one is next. */
-import type { ArrowKey } from '../canvas/view';
+/** Timed slices in lanes: which one is under the pointer, and which one is next. */
+import type { ArrowKey, View } from '../canvas/view';
 
 export interface IcicleSlice {
   /** Position in the data. */
@@ -26,15 +26,6 @@ export interface IcicleRows {
   rows: IcicleSlice[][];
 }
 
-/** A stretch of time and where it begins on the squeezed axis. `gap` is one in which nothing happened. */
-export interface Stretch {
-  from: number;
-  to: number;
-  x: number;
-  width: number;
-  gap: boolean;
-}
-
 /** Rows by depth, each in the order of time; slices that cross instead of nesting get a row of their own. */
 export function layIcicle(lanes: IcicleLane[]): IcicleRows[] {
   let top = 0;
@@ -53,57 +44,12 @@ export function layIcicle(lanes: IcicleLane[]): IcicleRows[] {
   });
 }
 
-const LONG = 0.04;
-const DRAWN = 0.012;
-
-/**
- * The time axis without its long pauses: between compilations minutes can pass in which nothing is compiled. Pauses
- * longer than 4 % of the busy time are drawn as 1.2 % of it.
- */
-export function squeeze(slices: { start: number; end: number }[]): Stretch[] {
-  const busy = merge(slices);
-  const total = busy.reduce((sum, [from, to]) => sum + to - from, 0) || 1;
-  const stretches: Stretch[] = [];
-  let x = 0;
-  const add = (from: number, to: number, gap: boolean) => {
-    const last = stretches.at(-1);
-    const width = gap ? total * DRAWN : to - from;
-    if (!gap && last && !last.gap) {
-      last.to = to;
-      last.width += width;
-    } else stretches.push({ from, to, x, width, gap });
-    x += width;
-  };
-  busy.forEach(([from, to], k) => {
-    const before = busy[k - 1]?.[1] ?? from;
-    if (from > before) add(before, from, from - before > total * LONG);
-    add(from, to, false);
+/** From the first start to the last end. */
+export const extent = (slices: { start: number; end: number }[]): View =>
+  slices.reduce((all, { start, end }) => ({ from: Math.min(all.from, start), to: Math.max(all.to, end) }), {
+    from: slices[0]?.start ?? 0,
+    to: slices[0]?.end ?? 0,
   });
-  return stretches;
-}
-
-function merge(slices: { start: number; end: number }[]): [number, number][] {
-  const merged: [number, number][] = [];
-  for (const { start, end } of [...slices].sort((a, b) => a.start - b.start)) {
-    const last = merged.at(-1);
-    if (last && start <= last[1]) last[1] = Math.max(last[1], end);
-    else merged.push([start, end]);
-  }
-  return merged;
-}
-
-export function axisLength(stretches: Stretch[]): number {
-  const last = stretches.at(-1);
-  return last ? last.x + last.width : 0;
-}
-
-/** Time → place on the squeezed axis. */
-export function toX(stretches: Stretch[], time: number): number {
-  const s = stretches.findLast((stretch) => stretch.from <= time) ?? stretches[0];
-  if (!s) return 0;
-  const share = s.to > s.from ? (time - s.from) / (s.to - s.from) : 0;
-  return s.x + s.width * Math.max(0, Math.min(1, share));
-}
 
 /** The slice of a row that holds a time, or is nearest to it within `slack`. */
 export function sliceAt(row: IcicleSlice[], time: number, slack = 0): IcicleSlice | null {

@@ -1,7 +1,7 @@
 /** Draws an icicle; `icicle.ts` computes the positions. */
 import { duration } from '../format';
 import { tickStep, type View } from '../canvas/view';
-import { toX, type IcicleRows, type IcicleSlice, type Stretch } from './icicle';
+import type { IcicleRows, IcicleSlice } from './icicle';
 
 export const ROW = 18;
 export const AXIS = 20;
@@ -12,7 +12,8 @@ const NAMED = 28;
 
 interface IciclePicture {
   laid: IcicleRows[];
-  stretches: Stretch[];
+  /** Where the axis begins. */
+  origin: number;
   view: View;
   width: number;
   height: number;
@@ -52,12 +53,12 @@ const toPixel = ({ view, width }: IciclePicture, x: number) =>
   ((x - view.from) / (view.to - view.from)) * width;
 
 function paintRow(c: Context, token: Token, picture: IciclePicture, row: IcicleSlice[], y: number): void {
-  const { stretches, width, chosen } = picture;
+  const { width, chosen } = picture;
   let painted = -1;
   for (const slice of row) {
-    const x1 = toPixel(picture, toX(stretches, slice.end));
+    const x1 = toPixel(picture, slice.end);
     if (x1 < 0) continue;
-    const x0 = toPixel(picture, toX(stretches, slice.start));
+    const x0 = toPixel(picture, slice.start);
     if (x0 > width) break;
     const left = Math.max(x0, -1);
     const right = Math.max(Math.min(x1, width + 1), left + 1);
@@ -98,45 +99,16 @@ function outline(
   c.strokeRect(left + 0.5, y + 0.5, Math.max(1, right - left - 2), ROW - 3);
 }
 
-/** Ticks count time from the first slice; pauses are dashed. */
+/** Ticks count time from the first slice. */
 function paintAxis(c: Context, token: Token, picture: IciclePicture): void {
-  const { stretches, view, width } = picture;
+  const { origin, view, width, height } = picture;
   const step = tickStep(view.to - view.from, width / 110);
   c.lineWidth = 1;
-  for (const stretch of stretches) {
-    const [x0, x1] = [toPixel(picture, stretch.x), toPixel(picture, stretch.x + stretch.width)];
-    if (x1 < 0 || x0 > width) continue;
-    if (stretch.gap) paintGap(c, token, picture, x0, x1);
-    else paintTicks(c, token, picture, stretch, step, x1);
-  }
-}
-
-function paintGap(c: Context, token: Token, { height }: IciclePicture, x0: number, x1: number): void {
-  c.fillStyle = token('--raised');
-  c.fillRect(x0, 0, x1 - x0, height);
-  c.setLineDash([2, 3]);
-  vertical(c, token('--line-strong'), (x0 + x1) / 2, height);
-  c.setLineDash([]);
-}
-
-function paintTicks(
-  c: Context,
-  token: Token,
-  picture: IciclePicture,
-  s: Stretch,
-  step: number,
-  x1: number,
-): void {
-  const { stretches, view, height } = picture;
-  const origin = stretches[0]!.from;
-  const first = Math.ceil((s.from + (Math.max(view.from, s.x) - s.x) - origin) / step);
-  const last = Math.floor((s.from + (Math.min(view.to, s.x + s.width) - s.x) - origin) / step);
-  for (let k = first; k <= last; k++) {
-    const x = toPixel(picture, s.x + origin + k * step - s.from);
-    if (x > x1 - 8) break;
+  for (let k = Math.ceil((view.from - origin) / step); origin + k * step <= view.to; k++) {
+    const x = toPixel(picture, origin + k * step);
     vertical(c, token('--line'), x, height);
     const text = duration(k * step);
-    if (x + c.measureText(text).width + 6 > x1) continue;
+    if (x + c.measureText(text).width + 6 > width) continue;
     c.fillStyle = token('--muted');
     c.fillText(text, x + 3, 9);
   }
