@@ -10,8 +10,9 @@ def column_head(title: str = "", **options: bool) -> msgspec.Meta:
 
     Used as `self_us: Annotated[float, head("Self", bar=True)]`.
     title: the column's head, where the name of the field would not do. options: `bar` next to the number, `total` below
-    the column, `hidden` until the user chooses it, `grow` for a text that takes the rest of the width, `unseen` for no
-    column at all; `inner` for a field of rows: the table shows how many, the details of a row list them.
+    the column, `hidden` until the user chooses it, `grow` for a text that takes the rest of the width, `wrap` for one
+    that is shown in full on several lines, `unseen` for no column at all; `inner` for a field of rows: the table shows
+    how many, the details of a row list them.
     """
     extra: dict[str, Any] = {name: value for name, value in options.items() if value}
     return msgspec.Meta(title=title or None, extra=extra)

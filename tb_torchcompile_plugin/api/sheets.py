@@ -69,6 +69,7 @@ class SheetColumn(msgspec.Struct, frozen=True):
     total: bool
     hidden: bool
     grow: bool
+    wrap: bool = False
     sides: bool = False
 
 
@@ -185,7 +186,7 @@ def _column(field: inspect.Field) -> SheetColumn | None:
         field.name,
         f"{label or 'Share'}, %" if kind == "percent" else label,
         kind,
-        **{name: bool(style.get(name)) for name in ("bar", "total", "hidden", "grow")},
+        **{name: bool(style.get(name)) for name in ("bar", "total", "hidden", "grow", "wrap")},
         sides=sides,
     )
 

@@ -73,11 +73,6 @@ RECOMPILE_LIMIT = "config_recompile_limit"
 RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
 CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
 CUDAGRAPH_TIME = "runtime_cudagraphify_time_us"
-# Lookups in remote caches, by how torch names the cache; each ends in _hit_count or _miss_count.
-REMOTE_CACHES = {
-    "inductor_fx_remote_cache": "FX graph cache (remote)",
-    "aotautograd_remote_cache": "AOTAutograd cache (remote)",
-}
 # What a row of a compilation counts, by its own name and torch's.
 COUNTS = (
     ("line", "co_firstlineno"),

@@ -156,7 +156,10 @@ QUESTIONS = {
         seconds,
     ),
     "compiled inside": Question(
-        inside, "inside_us", (rf"({TIME}) of it (?:inside|fell into)(?! this span)",), duration
+        inside,
+        "inside_us",
+        (rf"({TIME}) of (?:it inside|the compile time falls into)(?! this span)",),
+        duration,
     ),
 }
 LENGTHS = r".*(step|mean|wall).*_us"

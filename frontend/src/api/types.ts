@@ -38,16 +38,16 @@ export interface Artifact {
 }
 
 export interface Autotune {
+  kernel: string;
   compile_id: string;
   epoch: number;
   direction: Direction | null;
-  kernel: string;
   time_s: number | null;
   configs: number | null;
   choice: string | null;
-  cache: string | null;
   best_time_us: number | null;
   where: 'compile' | 'run';
+  cache: string | null;
 }
 
 export type Bandwidth = 'at_least' | 'exact';
@@ -61,6 +61,7 @@ export interface BaselineRef {
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
+  sentence: string;
   compile_id: string;
   step: string | null;
   frame_us: number;
@@ -103,7 +104,6 @@ export interface CacheLookup {
   function: string;
   file: string;
   line: number | null;
-  lookups: number;
   spent_s: number | null;
   artifact: number | null;
   differs: string | null;
@@ -180,13 +180,13 @@ export type ClockName = 'gpu' | 'host';
 
 export interface CodeKernel {
   name: string;
+  time_us: number | null;
+  launches: number | null;
   line: number;
   calls: number[];
   source_nodes: string[];
   lines: Frame[];
   lines_from: LineOrigin | null;
-  launches: number | null;
-  time_us: number | null;
 }
 
 export interface CodeKernels {
@@ -611,14 +611,14 @@ export interface EagerInStep {
   share_percent: number | null;
 }
 
-export type EagerKind = 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
+export type EagerKind = 'backward' | 'data_loading' | 'graph_break' | 'operator' | 'optimizer';
 
 export interface EagerOp {
   name: string;
   kind: EagerKind;
+  function: string | null;
   file: string | null;
   line: number | null;
-  function: string | null;
   why: EagerReason | null;
   calls: number;
   host_us: number;
@@ -893,23 +893,23 @@ export interface GraphBreakSite {
   key: string;
   file: string;
   line: number | null;
-  reason: string;
-  kind: BreakKind | null;
   source: string | null;
-  compile_ids: string[];
-  breaks: GraphBreak[];
   saves_us: number | null;
   saves_percent: number | null;
-  calls: number | null;
-  calls_per_step: number | null;
-  host_us: number | null;
   step_mean_us: number | null;
-  step_gpu_idle_us: number | null;
   share_percent: number | null;
+  host_us: number | null;
+  step_gpu_idle_us: number | null;
   gpu_idle_us: number | null;
+  calls_per_step: number | null;
+  calls: number | null;
+  kind: BreakKind | null;
+  reason: string;
+  why_no_cost: string | null;
+  compile_ids: string[];
+  breaks: GraphBreak[];
   first_us: number | null;
   last_us: number | null;
-  why_no_cost: string | null;
 }
 
 export interface GraphPiece {
@@ -1955,6 +1955,7 @@ export interface SheetColumn {
   total: boolean;
   hidden: boolean;
   grow: boolean;
+  wrap: boolean;
   sides: boolean;
 }
 

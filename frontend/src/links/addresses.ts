@@ -198,7 +198,10 @@ export function toPart(key: string, event: Event): HashChange {
 }
 
 /** The compilations by what they took in a phase. */
-export const toPhase = (phase: Phase): HashChange => ({ panel: 'compile_time', row: `phase:${phase}` });
+export const toPhase = (phase: Phase): HashChange => ({
+  ...toPanel('compile_time', 'compilations'),
+  'sort.compilations': `-${phase}_s`,
+});
 
 /** The panels that list host time by cause, and their tables. Other causes are found on the timeline by name. */
 const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: string]>> = {

@@ -1,13 +1,5 @@
 /** What small sets of the server's words mean to people. */
-import type {
-  BreakKind,
-  DifferenceKind,
-  EagerKind,
-  EagerReason,
-  LineOrigin,
-  Panel,
-  WorkFrom,
-} from '../api/types';
+import type { DifferenceKind, LineOrigin, Panel, WorkFrom } from '../api/types';
 
 export const PANEL_TITLES: Record<Panel, string> = {
   overview: 'Overview',
@@ -40,39 +32,6 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
 const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
 /** The panel of an address. */
 export const panelNamed = (text: string): Panel => (isPanel(text) ? text : 'overview');
-
-export const BREAK_KINDS: Record<BreakKind, string> = {
-  explicit: 'graph_break()',
-  disabled: 'compiler.disable',
-  print: 'print or logging',
-  item: '.item()',
-  data_dependent: 'data-dependent',
-  builtin: 'unsupported builtin',
-  call: 'call not followed',
-  operator: 'unsupported operator',
-  context_manager: 'context manager',
-  exception: 'exception',
-  generator: 'generator',
-  other: 'other',
-};
-
-export const EAGER_KINDS: Record<EagerKind, string> = {
-  op: 'operator',
-  backward: 'autograd backward',
-  optimizer: 'optimizer',
-  dataloader: 'data loader',
-  in_region: 'at a graph break',
-};
-
-/** Why an operator ran eager. */
-export const EAGER_REASONS: Record<EagerReason, string> = {
-  graph_break: 'graph break',
-  recompile_limit: 'recompile limit',
-  skipped: 'frame skipped',
-  failed: 'failed to compile',
-  profiler_hook: 'a profiler’s hook',
-  not_compiled: 'not compiled',
-};
 
 /** In what ranks differ. */
 export const DIFFERENCE_KINDS: Record<DifferenceKind, string> = {

@@ -34,7 +34,8 @@ export function layOut<Row>(rows: Row[], columns: Column<Row>[]): Laid<Row>[] {
 /** Room that the columns need at least; text that grows keeps a readable width, its head in full. */
 export function minimumWidth<Row>(laid: Laid<Row>[]): number {
   return laid.reduce(
-    (sum, { width, column, head }) => sum + (width ?? Math.max(headWidth(head), GROWS * (column.grow ?? 1))),
+    (sum, { width, column, head }) =>
+      sum + (width ?? Math.max(headWidth(head), GROWS * (column.wrap ? 2 : (column.grow ?? 1)))),
     0,
   );
 }

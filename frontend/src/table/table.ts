@@ -48,6 +48,8 @@ interface ColumnLook<Row> {
   hidden?: boolean;
   /** Share of the free width that a text column takes. */
   grow?: number;
+  /** Its text is shown in full, on several lines. */
+  wrap?: boolean;
 }
 
 export interface Sort {

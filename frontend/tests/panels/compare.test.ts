@@ -100,7 +100,17 @@ test('tables are laid out as the server says', () => {
     ],
   };
   const column = (key: string, kind: string, sides = false) => ({
-    ...{ key, kind, sides, label: key, bar: false, total: false, hidden: key === 'calls', grow: false },
+    ...{
+      key,
+      kind,
+      sides,
+      label: key,
+      bar: false,
+      total: false,
+      hidden: key === 'calls',
+      grow: false,
+      wrap: false,
+    },
   });
   const change = column('outcome', 'word');
   const layout = [

@@ -11,7 +11,17 @@ import {
 import { cellOf, haystack, toCsv, totalOf } from '../../src/table/table';
 
 const column = (key: string, kind: string, more: Partial<SheetColumn> = {}): SheetColumn => ({
-  ...{ key, kind, label: key, bar: false, total: false, hidden: false, grow: false, sides: false },
+  ...{
+    key,
+    kind,
+    label: key,
+    bar: false,
+    total: false,
+    hidden: false,
+    grow: false,
+    wrap: false,
+    sides: false,
+  },
   ...more,
 });
 const table = {

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { commonLines } from '../../src/widgets/code/common';
 import {
   changeStarts,
-  commonEnds,
   countChanges,
+  cutAtDifference,
   diffRows,
   foldEqual,
   inOneColumn,
@@ -11,7 +11,7 @@ import {
 import { highlight } from '../../src/widgets/code/highlight';
 import { scoped } from '../../src/widgets/code/languages';
 import { segments } from '../../src/widgets/code/segments';
-import { firstHit, hitsOf, pieces, search, splitLines, TokenWriter } from '../../src/widgets/code/tokens';
+import { pieces, search, splitLines, TokenWriter } from '../../src/widgets/code/tokens';
 
 const EVIL = '<script>alert("1")</script> & \'x\' \u001b[31mred\u001b[0m </span>';
 
@@ -145,13 +145,10 @@ describe('search', () => {
   it('finds every place, ignoring case', () => {
     const hits = search(lines, 'beta');
     expect(hits).toEqual([
-      { line: 0, from: 6, to: 10 },
-      { line: 1, from: 0, to: 4 },
-      { line: 1, from: 5, to: 9 },
+      { n: 0, line: 0, from: 6, to: 10 },
+      { n: 1, line: 1, from: 0, to: 4 },
+      { n: 2, line: 1, from: 5, to: 9 },
     ]);
-    expect(hitsOf(hits, 1).map(({ n }) => n)).toEqual([1, 2]);
-    expect(hitsOf(hits, 2)).toEqual([]);
-    expect([firstHit(hits, 1), firstHit(hits, 3)]).toEqual([1, 3]);
     expect(search(lines, '')).toEqual([]);
     expect(search(['a'.repeat(100)], 'a', 5).length).toBeGreaterThanOrEqual(5);
   });
@@ -160,7 +157,7 @@ describe('search', () => {
     const writer = new TokenWriter();
     writer.add('def', 1);
     writer.add(' foo', 0);
-    const hits = hitsOf(search(['def foo'], 'f f'), 0);
+    const hits = search(['def foo'], 'f f');
     expect(pieces('def foo', 0, writer.end(), hits)).toEqual([
       { text: 'de', scope: 'keyword', hit: -1 },
       { text: 'f', scope: 'keyword', hit: 0 },
@@ -267,8 +264,8 @@ describe('diff', () => {
   });
 
   it('marks what differs within a line', () => {
-    expect(commonEnds('relu_1 = relu(x)', 'relu_2 = relu(x)')).toEqual({ head: 5, tail: 10 });
-    expect(commonEnds('aa', 'a')).toEqual({ head: 1, tail: 0 });
-    expect(commonEnds('all of this', 'is something else')).toBeNull();
+    expect(cutAtDifference('relu_1 = relu(x)', 'relu_2 = relu(x)')).toEqual(['relu_', '1', ' = relu(x)']);
+    expect(cutAtDifference('aa', 'a')).toEqual(['a', 'a', '']);
+    expect(cutAtDifference('all of this', 'is something else')).toEqual(['all of this', '', '']);
   });
 });

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     ended_graphs,
     graph_break_costs,
     graph_break_sites,
-    without_cost,
+    unrecorded,
 )
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, percent, plural
@@ -39,6 +39,10 @@ from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
 _NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the highest direct cost only"
+_AMBIGUOUS = (
+    "without a compile log or Python stacks (with_stack=True), a nested region may be the rest of a broken frame or a "
+    "frame that it calls."
+)
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it; chosen by eye
 
 
@@ -102,13 +106,19 @@ def headline(profile: Profile) -> str:
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
     is_known = profile.of(graph_break_costs) is not None
     if not sites:
-        return "No graph breaks." if profile.of(count_sites) == 0 else "Graph breaks are not known."
+        return (
+            "No graph breaks."
+            if profile.of(count_sites) == 0
+            else "Graph breaks are unknown: this trace does not show them."
+        )
     count = plural(len(sites), "graph break site")
     if not is_known:
-        return f"{count}. {'Its' if len(sites) == 1 else 'Their'} cost is unknown: see below."
+        return f"{count}. The cost is unknown: {profile.of(unrecorded) or _AMBIGUOUS}"
     ran = [site for site in sites if site.host_us is not None or site.saves_us is not None]
     if not ran:
-        return f"{count}{without_cost(profile, sites)}."
+        return (
+            ". ".join(dict.fromkeys((count, *(site.why_no_cost for site in sites if site.why_no_cost)))) + "."
+        )
     subject = f"{len(ran)} of {count}" if len(ran) < len(sites) else count
     each, whole = ("per step", "the step") if profile.of(step_time).steps else ("in this span", "the span")
     if cost:

@@ -3,11 +3,12 @@
 import contextlib
 import json
 from collections import Counter
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, optional_number
 from tb_torchcompile_plugin.profile.intervals import to_seconds
@@ -22,16 +23,20 @@ _Generated: TypeAlias = dict[tuple[Key, str], tuple[pb.Graph, pb.GeneratedKernel
 class Autotune(msgspec.Struct, frozen=True, kw_only=True):
     """One choice between configurations of a kernel, or between templates of an operator."""
 
+    kernel: Annotated[str, column_head("Kernel or operator", grow=True)]
     compile_id: str
     epoch: int
-    direction: Direction | None
-    kernel: str
-    time_s: float | None = None  # of its spans; None where torch wrote none
-    configs: int | None  # how many were tried
-    choice: str | None  # the winner in torch's words
-    cache: str | None  # torch's word for the autotune cache ("hit", "miss")
-    best_time_us: float | None = None
-    where: Literal["compile", "run"]  # while compiling, or when the compiled code first ran
+    direction: Annotated[Direction | None, column_head(hidden=True)]
+    # Of its spans; None where torch wrote none.
+    time_s: Annotated[float | None, column_head(bar=True, total=True)] = None
+    configs: Annotated[int | None, column_head("Configurations", total=True)]  # how many were tried
+    choice: Annotated[
+        str | None, column_head("Best configuration", wrap=True, grow=True)
+    ]  # as torch names it
+    best_time_us: Annotated[float | None, column_head("Its time", hidden=True)] = None
+    # While compiling, or when the compiled code first ran.
+    where: Annotated[Literal["compile", "run"], column_head("Tuned during")]
+    cache: Annotated[str | None, column_head("Autotune cache", hidden=True)]  # torch's word ("hit", "miss")
 
 
 def autotune(data: CompileData) -> list[Autotune]:
@@ -96,7 +101,7 @@ def _kernel_of(span: pb.PhaseSpan, generated: _Generated) -> str:
         name = without_number(span.kernel)
         return name if (key, span.kernel) not in generated and (key, name) in generated else span.kernel
     if span.name.startswith(records.AUTOTUNER):
-        return "a Triton kernel (torch does not say which)"
+        return "Triton kernel (not named by torch)"
     operator = records.tuned_operator(span.name)  # torch 2.11 does not record for which shapes it compiles
     return f"{operator} (compiling the templates)" if records.compiles_templates(span.name) else operator
 
@@ -140,7 +145,7 @@ def _timed(
 
 
 def autotuning_headline(data: CompileData) -> str:
-    """Summarize "2 choices among 14 configurations: 3.20 s while compiling"; "" where nothing was tuned.
+    """Summarize "2 choices among 14 configurations: 3.20 s while compiling."; "" where nothing was tuned.
 
     Compiling the templates is no choice, and what is tuned at the first run is no part of the compile time.
     """
@@ -149,9 +154,12 @@ def autotuning_headline(data: CompileData) -> str:
         return ""
     tried = [row.configs for row in rows if row.configs is not None]
     times = []
-    for where, words in (("compile", "while compiling"), ("run", "when it first ran")):
+    for where, words in (
+        ("compile", "while compiling"),
+        ("run", "on the first run, outside of the compile time"),
+    ):
         time_s = sum(row.time_s or 0 for row in rows if row.where == where)
         if time_s:
             times.append(f"{duration(1e6 * time_s)} {words}")
     what = f"{plural(len(tried), 'choice')} among {plural(sum(tried), 'configuration')}"
-    return f"{what}: {', and beside the compile time '.join(times)}" if times else what
+    return f"{what}{': ' if times else ''}{', and '.join(times)}."

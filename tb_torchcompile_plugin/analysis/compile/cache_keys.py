@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     CacheLookup,
     KeyDifference,
     cache_lookups,
-    counted_lookups,
     difference,
     listed,
 )
@@ -36,7 +35,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE,
 from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_COMPILED_FIRST = "not the key: it was compiled here first"
+_COMPILED_FIRST = "the order (same key, compiled here first)"
 _LAST = 1 << 30  # sorts after any number of differing parts
 
 
@@ -76,16 +75,16 @@ class _Pair(NamedTuple):
 
 
 def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
-    """Return the lookups in order of time, with what differs elsewhere; then those of which torch counts the number."""
+    """Return the lookups in order of time, with what differs elsewhere."""
     data = starts.own.data
     mismatches = starts.of(differences)
     by_lookup = {id(row): mismatches.get(name) for name, row in data.of(lookups_by_id).items()}
-    rows = []
-    for row in data.of(cache_lookups):
-        if mismatch := by_lookup.get(id(row)):
-            row = replace(row, differs=mismatch.what, than=mismatch.than)
-        rows.append(row)
-    return (*rows, *counted_lookups(data))
+    return tuple(
+        replace(row, differs=mismatch.what, than=mismatch.than)
+        if (mismatch := by_lookup.get(id(row)))
+        else row
+        for row in data.of(cache_lookups)
+    )
 
 
 def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
@@ -164,14 +163,15 @@ def _same_key(own: Start, other: Start, result: str) -> str:
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
     if environment.written_ns <= other_environment.recording_start_ns:
         return _COMPILED_FIRST
-    folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
-    if folder != other_folder:
-        return f"not the key: {_CACHE_FOLDER} is {folder or 'not set'} here, and {other_folder or 'not set'} there"
-    if environment.hostname != other_environment.hostname:
-        return f"not the key: this is host {environment.hostname}, and that one {other_environment.hostname}"
+    for name, before, now in (
+        (_CACHE_FOLDER, *(row.variables.get(_CACHE_FOLDER) for row in (other_environment, environment))),
+        ("the host", other_environment.hostname, environment.hostname),
+    ):
+        if before != now:
+            return f"{name} ({before or 'not set'} → {now or 'not set'}; same key)"
     if result == "miss" and environment.recording_start_ns <= other_environment.written_ns:
-        return "not the key: both compiled it at the same time"
-    return "not the key: the entry was removed, or could not be used"
+        return "the time (same key, compiled by both at once)"
+    return "the entry (same key; it was removed or could not be used)"
 
 
 def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
@@ -188,7 +188,7 @@ def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
 def _value(part: KeyPart | None, data: CompileData) -> str:
     """Return the value of a part; torch's is a hash of its source code, so its version stands for it."""
     if part is None:
-        return "not there"
+        return "missing"
     return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 

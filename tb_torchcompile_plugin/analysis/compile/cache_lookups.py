@@ -1,13 +1,12 @@
 """What did each lookup in a compile cache find, what did it cost or save, and why did it miss?
 
-A hit records how long making its entry had taken; for a miss the same time is known, for FX graphs from torch itself,
+A hit records how long creating its entry had taken; for a miss the same time is known, for FX graphs from torch itself,
 for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: only the outer one counts.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -30,7 +29,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup, title_of_cache
 from tb_torchcompile_plugin.torch_names.caches import is_input, order_of, title_of
-from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
+from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES
 
 _NumberedLookup: TypeAlias = tuple[int, CacheMessage]  # its index among all lookups, and the lookup
 
@@ -50,8 +49,8 @@ class CacheResult(msgspec.Struct, frozen=True, kw_only=True):
     # Number among the lookups of this cache and direction in its compilation (DDP makes several).
     graph: Annotated[int | None, column_head(hidden=True)] = None
     # Reason for a miss or bypass, in words.
-    why: Annotated[str | None, column_head("Why not", grow=True)] = None
-    time_saved_s: Annotated[float | None, column_head("Saved, says torch")] = None
+    why: Annotated[str | None, column_head("Why not", grow=True, wrap=True)] = None
+    time_saved_s: Annotated[float | None, column_head("Time saved")] = None
 
 
 class KeyDifference(NamedTuple):
@@ -64,21 +63,20 @@ class KeyDifference(NamedTuple):
 
 
 class CacheLookup(CacheResult, frozen=True, kw_only=True):
-    """A lookup with its compilation, or several of which torch records only the number."""
+    """A lookup with its compilation."""
 
     compile_id: str
     epoch: int
-    function: str
+    function: Annotated[str, column_head(hidden=True)]
     file: str
     line: int | None
-    lookups: Annotated[int, column_head(hidden=True)] = 1  # how many
     # Time to make the entry after a miss; None where unknown.
-    spent_s: Annotated[float | None, column_head("To make")] = None
+    spent_s: Annotated[float | None, column_head("Time to create")] = None
     # Id of the text that records the lookup.
     artifact: Annotated[int | None, column_head(hidden=True)] = None
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
-    differs: Annotated[str | None, column_head("What differs", grow=True)] = None
-    than: Annotated[str | None, column_head("From", grow=True)] = None
+    differs: Annotated[str | None, column_head("What differs", grow=True, wrap=True)] = None
+    than: Annotated[str | None, column_head("Compared with")] = None
 
 
 def compilations_in_order(data: CompileData) -> list[Compilation]:
@@ -134,18 +132,6 @@ def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
         why=_why(lookup),
         time_saved_s=optional_seconds(lookup, "time_saved_ns"),
     )
-
-
-def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
-    """Yield the lookups in remote caches, of which torch records only a number."""
-    frames = forward_compilations(data.summary)
-    for frame in frames.values():
-        for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
-            text = frame.metrics.get(f"{field}_{result}_count", "")
-            # Up to 18 digits fit into 64 bits.
-            if text.isdecimal() and len(text) < 19 and (number := int(text)):
-                why = f"torch counts {plural(number, 'lookup')} and does not say more"
-                yield _of_frame(frame.key, frames, cache=title, result=result, lookups=number, why=why)
 
 
 def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
@@ -231,22 +217,22 @@ def _why(lookup: CacheMessage) -> str | None:
         return None
     if lookup.result == "bypass":
         reason = f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
-        return f"The cache was not used{reason}"
+        return f"The cache was bypassed{reason}"
     if lookup.reason == "guard_miss":
-        return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
+        return "An entry has this key, but its guards on symbolic shapes fail for these sizes"
     if not lookup.HasField("nearest") and lookup.first:
-        graph = f"{direction_of(lookup.direction)} graph"
-        return f"The first {graph} of this process, and the cache holds no entry with its key"
+        direction = direction_of(lookup.direction)
+        return f"The first {direction} graph of this process; the cache has no entry with its key"
     if not lookup.HasField("nearest"):
-        fx_graph = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
-        return f"The cache holds no entry with its key. torch does not tell the parts of this key{fx_graph}"
+        fx_graph = "; see the FX graph cache" if lookup.cache == _AOT else ""
+        return f"The cache has no entry with its key. torch does not record the parts of this key{fx_graph}"
     epoch = lookup.nearest.epoch
     nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
-        return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
+        return f"Same key as {nearest}, whose entry could not be used or was not stored yet"
     rows = [difference(row.part, row.before, row.now) for row in lookup.differences]
     rows.sort(key=lambda row: order_of(row.part))
-    return f"New key. Nearest is {nearest}, which differs in {listed(rows)}"
+    return f"New key. The nearest is that of {nearest}: it differs in {listed(rows)}"
 
 
 def listed(differences: Sequence[KeyDifference]) -> str:

@@ -5,13 +5,14 @@ being compiled on the same thread counts once.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, result_counts, saved_ns
 from tb_torchcompile_plugin.analysis.formatting import duration
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
@@ -35,11 +36,11 @@ class CompileOverlap(msgspec.Struct, frozen=True):
 class FunctionTime(msgspec.Struct, frozen=True):
     """One timed function of torch over all its runs."""
 
-    function: str
+    function: Annotated[str, column_head(grow=True)]
     runs: int
-    total_s: float
-    min_s: float
-    max_s: float
+    total_s: Annotated[float, column_head("Total", bar=True)]
+    min_s: Annotated[float, column_head("Shortest")]
+    max_s: Annotated[float, column_head("Longest")]
 
 
 class CompileCost(NamedTuple):
@@ -153,7 +154,8 @@ def overlap_headline(profile: Profile) -> str:
     overlap = profile.of(compile_overlap)
     if overlap is None:
         return ""
-    return f"{duration(overlap.inside_us) if overlap.inside_us else 'None'} of it fell into {overlap.window}."
+    inside = duration(overlap.inside_us) if overlap.inside_us else "None"
+    return f"{inside} of the compile time falls into {overlap.window}."
 
 
 def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Intervals]:

@@ -10,13 +10,14 @@ are also given apart. `gpu_idle_us` is how long no device of the process was bus
 """
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id, step_around
-from tb_torchcompile_plugin.analysis.formatting import joined_names, often, plural
+from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, often, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
@@ -31,6 +32,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
 
 _Site = tuple[str, int | None, str]  # file, line, reason
+_AS_LOGGED = ("reason", "explanation", "docs_url", "file", "recovered")
 
 
 class GraphBreak(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ class GraphBreak(msgspec.Struct, frozen=True):
     recovered: bool
 
 
-class GraphBreakSite(msgspec.Struct, frozen=True):
+class GraphBreakSite(msgspec.Struct, frozen=True, kw_only=True):
     """One break site with its cost and its direct cost.
 
     Fields named after a step and `share_percent` are means of the steady steps, None without any; the other sums are
@@ -61,39 +63,40 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     key: str
     file: str
     line: int | None
-    reason: str
-    kind: BreakKind | None  # None where only the trace shows the site
-    source: str | None  # text of the line
-    compile_ids: list[str]
-    breaks: list[GraphBreak]  # every compilation that broke there
-    saves_us: float | None = (
-        None  # the cost: how much shorter a step is without this break alone, as predicted
-    )
-    saves_percent: float | None = None  # of a step
-    calls: int | None = None
+    source: Annotated[str | None, column_head(grow=True, wrap=True)]  # text of the line
+    # How much shorter a step is without this break alone, as predicted.
+    saves_us: Annotated[float | None, column_head("Cost per step", bar=True)] = None
+    saves_percent: Annotated[float | None, column_head("Share")] = None
+    step_mean_us: Annotated[float | None, column_head("Direct cost per step")] = None
+    share_percent: Annotated[float | None, column_head("Direct cost, of the profiled step")] = None
+    host_us: Annotated[float | None, column_head("Direct cost in all")] = None
+    step_gpu_idle_us: Annotated[float | None, column_head("GPU idle per step")] = None
+    gpu_idle_us: Annotated[float | None, column_head("GPU idle in all")] = None
     calls_per_step: float | None = None
-    host_us: float | None = None
-    step_mean_us: float | None = None
-    step_gpu_idle_us: float | None = None
-    share_percent: float | None = None  # `step_mean_us`, of the profiled step
-    gpu_idle_us: float | None = None
-    first_us: float | None = None  # start of the first execution, from the span's first event
-    last_us: float | None = None  # end of that execution
-    why_no_cost: str | None = None  # why no cost is known; None where one is, and without a trace
+    calls: int | None = None
+    kind: BreakKind | None  # None where only the trace shows the site
+    reason: Annotated[str, column_head(grow=True, wrap=True)]
+    # None where a cost is known, and without a trace.
+    why_no_cost: Annotated[str | None, column_head(hidden=True, wrap=True)] = None
+    compile_ids: Annotated[list[str], column_head("Compilations", hidden=True)]
+    breaks: list[GraphBreak]  # every compilation that broke there
+    # Start and end of the first execution, from the span's first event.
+    first_us: Annotated[float | None, column_head("First at", hidden=True)] = None
+    last_us: Annotated[float | None, column_head("First until", hidden=True)] = None
 
 
 class GraphBreakCost(msgspec.Struct, frozen=True):
     """One row per broken and resumed region."""
 
-    compile_id: str
-    resume_compile_id: str
+    compile_id: Annotated[str, column_head("From")]
+    resume_compile_id: Annotated[str, column_head("To")]
     file: str
     line: int | None
     calls: int
-    host_us: float
-    resume_guard_us: float
-    resume_overhead_us: float | None
-    gpu_idle_us: float | None
+    host_us: Annotated[float, column_head(total=True)]
+    resume_guard_us: Annotated[float, column_head("Guards of the resumed region")]
+    resume_overhead_us: Annotated[float | None, column_head("Its overhead")]
+    gpu_idle_us: Annotated[float | None, column_head(total=True)]
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -110,6 +113,7 @@ class Link(msgspec.Struct, frozen=True):
 class BreakChain(msgspec.Struct, frozen=True):
     """One call of a frame: its graphs with the breaks between them."""
 
+    sentence: str
     compile_id: str
     step: str | None  # None for a frame that ran outside of all steps
     frame_us: float
@@ -122,23 +126,18 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
     for message in data.summary.graph_breaks:
         line, stack = optional_number(message, "line"), frames(message.stack)
         sources = [frame.source for frame in stack if (frame.file, frame.line) == (message.file, line)]
-        rows.append(
-            GraphBreak(
-                compile_id=message.key.compile_id,
-                epoch=message.key.epoch,
-                reason=message.reason,
-                kind=break_kind(message.reason, message.explanation),
-                explanation=message.explanation,
-                hints=list(message.hints),
-                docs_url=message.docs_url,
-                file=message.file,
-                line=line,
-                source=sources[-1] if sources else None,
-                stack=stack,
-                count=message.count or 1,
-                recovered=message.recovered,
-            )
+        row = GraphBreak(
+            compile_id=message.key.compile_id,
+            epoch=message.key.epoch,
+            kind=break_kind(message.reason, message.explanation),
+            hints=list(message.hints),
+            line=line,
+            source=sources[-1] if sources else None,
+            stack=stack,
+            count=message.count or 1,
+            **{name: getattr(message, name) for name in _AS_LOGGED},
         )
+        rows.append(row)
     return rows
 
 
@@ -259,7 +258,18 @@ def _executed(profile: Profile, row: GraphBreakSite, indices: list[int]) -> Grap
     runs, direct, (first, _) = profile.of(_executions), _direct_cost(profile, indices), profile.trace.window()
     gaps = [runs.gaps[index] for index in indices]
     idle_ns = None if runs.idle_ns is None else runs.idle_ns[indices]
-    row = msgspec.structs.replace(
+    per_step: dict[str, float | None] = {}
+    steady = profile.of(steady_steps)
+    if steady and (count := len(steady.on_host)):
+        is_steady = np.isin(runs.step[indices], steady.on_host)
+        mean_us = float(direct.step_ns[steady.on_host].mean()) / 1000
+        per_step = {
+            "calls_per_step": int(is_steady.sum()) / count,
+            "step_mean_us": mean_us,
+            "step_gpu_idle_us": None if idle_ns is None else us(idle_ns[is_steady].sum()) / count,
+            "share_percent": 100 * mean_us / profile.of(step_time).profiled_us,
+        }
+    return msgspec.structs.replace(
         row,
         compile_ids=sorted({*row.compile_ids, *(gap.call.compile_id for gap in gaps)}),
         calls=len(gaps),
@@ -267,59 +277,30 @@ def _executed(profile: Profile, row: GraphBreakSite, indices: list[int]) -> Grap
         gpu_idle_us=None if idle_ns is None else us(idle_ns.sum()),
         first_us=us(gaps[0].start - first),
         last_us=us(gaps[0].end - first),
-    )
-    steady = profile.of(steady_steps)
-    if not steady or not len(steady.on_host):
-        return row
-    is_steady = np.isin(runs.step[indices], steady.on_host)
-    mean_us = float(direct.step_ns[steady.on_host].mean()) / 1000
-    return msgspec.structs.replace(
-        row,
-        calls_per_step=int(is_steady.sum()) / len(steady.on_host),
-        step_mean_us=mean_us,
-        step_gpu_idle_us=None if idle_ns is None else us(idle_ns[is_steady].sum()) / len(steady.on_host),
-        share_percent=100 * mean_us / profile.of(step_time).profiled_us,
+        **per_step,
     )
 
 
 def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
-    """Explain why no cost is known: "Regions that it ended ran 33 times, but no compiled graph on both sides …"."""
+    """Explain why no cost is known: "f runs eagerly, so no compiled graph follows the break"."""
     if site.host_us is not None:
         return None
     if functions := _left_eager(profile, site):
         runs = "runs" if len(functions) == 1 else "run"
-        return f"{joined_names(functions)} {runs} eager because of it, so there is no graph to come back to"
-    if calls := _calls(profile, site):
-        return f"Regions that it ended ran {often(calls)}, but no compiled graph on both sides of the break"
+        return f"{joined_names(functions)} {runs} eagerly, so no compiled graph follows the break"
+    if calls := sum(profile.of(calls_by_id)[compile_id] for compile_id in site.compile_ids):
+        return (
+            f"Regions that end here ran {often(calls)}, but no compiled graph ran on both sides of the break"
+        )
     lost = profile.of(unrecorded) if profile.of(graph_break_costs) is None else None
-    return lost.rstrip(".") if lost else "It was not executed inside this span"
+    return lost.rstrip(".") if lost else "Not executed in this span"
 
 
 def _left_eager(profile: Profile, site: GraphBreakSite) -> list[str]:
-    """Return the functions that torch runs eager because of the break."""
+    """Return the functions that torch runs eagerly because of the break."""
     compiled = profile.summary.compilations if profile.summary else ()
     failed = (row for row in compiled if row.HasField("failure") and row.key.compile_id in site.compile_ids)
     return list(dict.fromkeys(row.function or "the frame" for row in failed))
-
-
-def _calls(profile: Profile, site: GraphBreakSite) -> int:
-    return sum(profile.of(calls_by_id)[compile_id] for compile_id in site.compile_ids)
-
-
-def without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
-    """Return " without a cost: 2 leave f and g eager; 1 was not executed inside this span"."""
-    if len(sites) == 1:
-        return f". {sites[0].why_no_cost}"
-    eager = [functions for site in sites if (functions := _left_eager(profile, site))]
-    names = joined_names(list(dict.fromkeys(name for functions in eager for name in functions)))
-    ran = sum(not _left_eager(profile, site) and _calls(profile, site) > 0 for site in sites)
-    idle = len(sites) - len(eager) - ran
-    parts = (
-        f"{plural(len(eager), 'leaves', 'leave')} {names} eager" if eager else "",
-        f"{plural(ran, 'has', 'have')} no compiled graph on both sides" if ran else "",
-        f"{plural(idle, 'was', 'were')} not executed inside this span" if idle else "",
-    )
-    return f" without a cost: {'; '.join(filter(None, parts))}"
 
 
 def reported_headline(data: CompileData) -> str:
@@ -392,9 +373,13 @@ def break_chain(profile: Profile) -> BreakChain | None:
         file, line = resume_lines.place(gap.call.compile_id, gap.resumed.compile_id)
         start_us, duration_us = us(gap.start - first), us(gap.end - gap.start)
         links.append(Link("break", gap.call.compile_id, file, line, start_us, duration_us))
+    step, between_ns = step_around(profile, frame.start), sum(gap.end - gap.start for gap in gaps)
+    where = f" in {step}" if step else ""
     return BreakChain(
+        sentence=f"One call of {frame.compile_id}{where}: {duration(us(frame.end - frame.begin))}, "
+        f"of which {duration(us(between_ns))} between graphs.",
         compile_id=frame.compile_id,
-        step=step_around(profile, frame.start),
+        step=step,
         frame_us=us(frame.end - frame.begin),
         links=sorted(links, key=lambda link: link.start_us),
     )

@@ -1,4 +1,4 @@
-"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?
+"""What took the time from the start of a process to its first steady step, and what would a warm start save?
 
 A start-up ends with the first step that compiles nothing. Each of its nanoseconds belongs to exactly one part.
 """
@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.torch_names import records
 
 _TITLES = {
     "imports": "Imports, until tb_torchcompile_plugin was imported",
-    "preparing": "Model, data and all else before the first compilation",
+    "preparing": "Model, data and everything else before the first compilation",
     "artifacts": "Loading saved cache artifacts",
     "dynamo": "Compiling: Dynamo",
     "aot_autograd": "Compiling: AOTAutograd",
@@ -47,24 +47,24 @@ _TITLES = {
     "autotune": "Compiling: autotuning",
     "cache": "Compiling: caches",
     "other": "Compiling: other",
-    "outside": "Outside of compilations: tuning kernels when they first run, and the like",
-    "between": "Between compilations: running, or waiting",
-    "steps": "The rest of the first steps",
+    "outside": "Outside of compilations, for example tuning kernels on their first run",
+    "between": "Between compilations: running or waiting",
+    "steps": "Rest of the first steps",
 }
 RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
-_NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
+_NO_COMPILATION = "The start-up of this process is unknown: no compilation with a time was recorded."
 _NO_PROCESS_START = (
-    "When the process began is not known: this counts from {}. The handler notes it on Linux, "
+    "Counted from {}: the start of the process was not recorded. The trace handler records it on Linux; "
     "a TORCH_TRACE log does not."
 )
 _NO_STEP = (
-    "No first steady step was noted, so this ends with the last compilation. profiler.step() or an optimizer of torch "
-    "tells where steps end."
+    "Counted until the last compilation: no steady step was recorded. profiler.step() or an optimizer of torch marks "
+    "where steps end."
 )
 _NEXT_STEP = (
-    "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR, and keep the settings and code that are part "
-    "of the key the same; or hand the entries on: torch.compiler.save_cache_artifacts, load_cache_artifacts"
+    "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR and the same settings and code; or pass the "
+    "entries on with torch.compiler.save_cache_artifacts and load_cache_artifacts"
 )
 
 
@@ -131,9 +131,8 @@ def start_findings(starts: Starts) -> list[Finding]:
             # What differs between runs may be meant to.
             severity="warning" if difference.same_run else "info",
             title=(
-                f"A warm start would have skipped up to {duration(saved_ns / 1000)} of the "
-                f"{duration(whole_ns / 1000)} of this start-up. The caches missed, against {difference.than}: "
-                f"{difference.what}"
+                f"A warm start would have skipped up to {duration(saved_ns / 1000)} of this start-up of "
+                f"{duration(whole_ns / 1000)}. What differs from {difference.than}: {difference.what}"
             ),
             evidence={
                 "would_save_s": to_seconds(saved_ns),
@@ -168,7 +167,7 @@ def _sentences(starts: Starts) -> Iterator[str]:
 
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
-    """Summarize: "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels, 4.35 s Inductor"."""
+    """Summarize: "39.2 s until the first steady step: 31.3 s compiling (79.8 %), mainly 26.0 s kernels and …"."""
     times_ns = data.of(parts_ns)
     whole = sum(times_ns.values())
     # What several threads compile at once counts once; otherwise it is the compile time until then.
@@ -177,10 +176,10 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
     longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
-    rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
-    share = percent(100 * compile_ns / whole) if whole else "nothing"
+    rest = [f"{seconds(part.time_s)} {part.title[:1].lower()}{part.title[1:]}" for part in others]
     until = "until the first steady step" if until_step else "until the last compilation"
-    first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {joined_names(longest)}"
+    share = f" ({percent(100 * compile_ns / whole)}), mainly {joined_names(longest)}" if compile_ns else ""
+    first = f"{duration(whole / 1000)} {until}: {duration(compile_ns / 1000)} compiling{share}"
     return "; ".join((first, *rest)) + "."
 
 
@@ -191,14 +190,14 @@ def _missed(starts: Starts) -> Iterator[str]:
     would_save = data.of(cache_lookups.would_save_ns)
     if missed and would_save:
         yield (
-            f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed: hits would have skipped "
-            f"up to {duration(would_save / 1000)} of work, which is what torch counts as saved once they hit."
+            f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have skipped "
+            f"up to {duration(would_save / 1000)} of compiling."
         )
     cause = next((row for row in starts.of(differences).values() if row.avoidable), None)
     if cause:
-        yield f"First miss that another process of this logdir sheds light on, against {cause.than}: {cause.what}."
+        yield f"First miss that another process explains: what differs from {cause.than} is {cause.what}."
     for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):
-        yield f"A cache was bypassed. {reason}."
+        yield f"{reason}."
 
 
 def _settings(data: CompileData) -> Iterator[str]:

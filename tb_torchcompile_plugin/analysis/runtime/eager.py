@@ -1,15 +1,16 @@
-"""Show what ran eager in the profiled steps, by operator and by the user's function that called it.
+"""Show what ran eagerly in the profiled steps, by operator and by the user's function that called it.
 
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
@@ -23,30 +24,33 @@ from tb_torchcompile_plugin.torch_names import python_frames
 from tb_torchcompile_plugin.torch_names.operators import is_backward, node_name
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
-EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
+EagerKind = Literal["operator", "backward", "optimizer", "data_loading", "graph_break"]
 EagerReason = Literal["graph_break", "recompile_limit", "skipped", "failed", "profiler_hook", "not_compiled"]
 _KINDS: tuple[EagerKind, ...] = get_args(EagerKind)
-# Why a function runs eager, by the kind of the compilation's problem.
+# Why a function runs eagerly, by the kind of the compilation's problem.
 _REASONS: dict[str, EagerReason] = {"limit": "recompile_limit", "skipped": "skipped", "failed": "failed"}
 
 
 class EagerOp(msgspec.Struct, frozen=True):
     """One outermost operator, called from one function."""
 
-    name: str
-    kind: EagerKind  # backward: a node of autograd; in_region: it ran in a compiled region between its graphs
+    name: Annotated[str, column_head("Operator")]
+    kind: (
+        EagerKind  # backward: a node of autograd; graph_break: it ran in a compiled region between its graphs
+    )
     # This and the next two: the user's innermost function around it; None without Python stacks.
+    function: Annotated[str | None, column_head("Called in", grow=True)]
     file: str | None
     line: int | None  # its first line
-    function: str | None
     why: EagerReason | None  # not_compiled: torch.compile never got that function; None where unknown
-    calls: int
-    host_us: float
-    device_us: float | None  # the GPU events that it launched; None without GPU
+    calls: Annotated[int, column_head(total=True)]
+    host_us: Annotated[float, column_head(bar=True, total=True)]
+    # The GPU events that it launched; None without GPU.
+    device_us: Annotated[float | None, column_head(total=True)]
 
 
 class EagerInStep(msgspec.Struct, frozen=True):
-    """What ran eager in one step."""
+    """What ran eagerly in one step."""
 
     step: str
     host_us: float
@@ -55,9 +59,9 @@ class EagerInStep(msgspec.Struct, frozen=True):
 
 
 class EagerTime(msgspec.Struct, frozen=True):
-    """What ran eager, without what ran in regions (`in_region`): that is a cost of graph breaks."""
+    """What ran eagerly, without what ran in regions (`graph_break`): that is a cost of graph breaks."""
 
-    headline: str  # "" where nothing ran eager
+    headline: str
     window: Literal["steps", "span"]
     calls: int
     host_us: float  # summed over threads
@@ -66,11 +70,11 @@ class EagerTime(msgspec.Struct, frozen=True):
     device_share_percent: float | None
     stacks: bool
     steps: list[EagerInStep]
-    ops: list[EagerOp]
+    ops: Annotated[list[EagerOp], column_head("Eager operators")]
 
 
 def eager_time(profile: Profile) -> EagerTime:
-    """Return what ran eager. Operators: most host time first, those in regions last."""
+    """Return what ran eagerly. Operators: most host time first, those in regions last."""
     roots, steps, windows = profile.of(EagerRoots), profile.of(StepWindows), profile.of(profiled_time)
     outside, inside = (
         part.where(within(windows, part.start) >= 0) for part in (roots.outside, roots.in_regions)
@@ -80,7 +84,7 @@ def eager_time(profile: Profile) -> EagerTime:
     share = share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns)
     device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
-        headline=_headline(host_us, share, device_share, len(steps)) if len(outside.row) else "",
+        headline=_headline(profile, len(outside.row), host_us, share, device_share),
         window="steps" if len(steps) else "span",
         calls=len(outside.row),
         host_us=host_us,
@@ -89,7 +93,7 @@ def eager_time(profile: Profile) -> EagerTime:
         device_share_percent=device_share,
         stacks=PYTHON_FUNCTION in profile.trace.cats,
         steps=_by_step(steps, outside, roots.running, gpu),
-        ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
+        ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
     )
 
 
@@ -102,12 +106,20 @@ def _by_step(steps: StepWindows, roots: Roots, running: Intervals, gpu: bool) ->
     ]
 
 
-def _headline(host_us: float, share: float | None, device_share: float | None, steps: int) -> str:
-    """Return "486 µs a step of host time, 8.08 % of the steps, and 12.7 % of the GPU time"."""
-    host = f"{duration(host_us / steps)} a step" if steps else duration(host_us)
-    part = "" if share is None else f", {percent(share)} of the {'steps' if steps else 'span'}"
-    gpu = "" if device_share is None else f", and {percent(device_share)} of the GPU time"
-    return f"{host} of host time{part}{gpu}"
+def _headline(
+    profile: Profile, calls: int, host_us: float, share: float | None, device_share: float | None
+) -> str:
+    """Return "Eager operators take 486 µs per step on the host (8.08 % of the steps) and 12.7 % of GPU time."."""
+    steps = len(profile.of(StepWindows))
+    window = "steps" if steps else "span"
+    if not calls:
+        return f"Nothing ran eagerly in the profiled {window}."
+    host = f"{duration(host_us / steps)} per step" if steps else duration(host_us)
+    part = "" if share is None else f" ({percent(share)} of the {window})"
+    gpu = "" if device_share is None else f" and {percent(device_share)} of GPU time"
+    has_stacks = PYTHON_FUNCTION in profile.trace.cats
+    more = "" if has_stacks else " Profile with with_stack=True to see which of your functions called them."
+    return f"Eager operators take {host} on the host{part}{gpu}.{more}"
 
 
 def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
@@ -132,9 +144,9 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
         op = EagerOp(
             name=node_name(trace.names[name]),
             kind=kind or _KINDS[code],
+            function=function,
             file=file,
             line=line,
-            function=function,
             why="graph_break" if kind else _why(by_function, frame),
             calls=int(calls[row]),
             host_us=us(host[row]),
@@ -147,7 +159,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
 def _why(
     by_function: dict[str, list[Problem]], frame: python_frames.PythonFrame | None
 ) -> EagerReason | None:
-    """Return why a function ran eager; by_function: the problems after which torch ran one eager."""
+    """Return why a function ran eagerly; by_function: the problems after which torch ran one eagerly."""
     if frame is None:
         return None
     if python_frames.is_profiler_hook(frame.function):

@@ -97,20 +97,20 @@ class KernelDetails(msgspec.Struct, frozen=True):
 class CodeKernel(msgspec.Struct, frozen=True):
     """One kernel that an output code defines."""
 
-    name: str
+    name: Annotated[str, column_head("Kernel", grow=True)]
+    time_us: Annotated[float | None, column_head("GPU time", bar=True)]
+    launches: int | None  # None where it did not run in the span, or there is no span
     line: int  # of the definition, from 1
     calls: list[int]  # lines that call it
-    source_nodes: list[str]  # operators of the user's graph that were fused
+    source_nodes: Annotated[list[str], column_head("Fused operators", hidden=True)]  # of the user's graph
     lines: list[Frame]  # the user's, as in `Kernel`
-    lines_from: LineOrigin | None
-    launches: int | None  # None where it did not run in the span, or there is no span
-    time_us: float | None
+    lines_from: Annotated[LineOrigin | None, column_head("Lines from", hidden=True)]
 
 
 class CodeKernels(msgspec.Struct, frozen=True):
     """The kernels that one output code defines."""
 
-    rows: list[CodeKernel]
+    rows: Annotated[list[CodeKernel], column_head("Kernels in this code")]
 
 
 KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, and its indices among them

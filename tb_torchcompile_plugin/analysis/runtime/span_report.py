@@ -3,7 +3,7 @@
 The rows come from the other packages. Unknown is null, never 0.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -38,6 +38,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     distinct_kernels,
     kernel_categories,
 )
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
@@ -99,13 +100,13 @@ class Compile(msgspec.Struct, frozen=True):
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
     generated_kernel_count: int
-    autotune: list[Autotune]
+    autotune: Annotated[list[Autotune], column_head("Autotuning")]
     exports: list[ExportCall]
     export_issues: list[ExportIssue]
     triton_kernels: list[CompiledKernel]
     triton_candidates: list[Candidate]
     autotuning: str  # the first sentence of this section, "" without any
-    compile_functions: list[ct.FunctionTime]
+    compile_functions: Annotated[list[ct.FunctionTime], column_head("Compiler functions")]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
     records: Records
@@ -139,7 +140,7 @@ class Span(msgspec.Struct, frozen=True):
     compiled_regions: list[regions.CompiledRegion]
     # Null where resume functions are unknown, as `frame_times`.
     graph_break_costs: list[breaks.GraphBreakCost] | None
-    graph_break_sites: list[breaks.GraphBreakSite]
+    graph_break_sites: Annotated[list[breaks.GraphBreakSite], column_head("Graph breaks")]
     break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
     recompile_moments: list[Recompile] | None  # null without a compile log

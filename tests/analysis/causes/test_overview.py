@@ -63,7 +63,7 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
     some = CompileOverlap(1.2e6, "ProfilerStep#2", ["ProfilerStep#2"])
     made = profile(tmp_path, log(*LOG), some)
     assert ", including 1.20 s inside ProfilerStep#2." in overview(made).headline
-    assert overlap_headline(made) == "1.20 s of it fell into ProfilerStep#2."
+    assert overlap_headline(made) == "1.20 s of the compile time falls into ProfilerStep#2."
 
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
         "compilations) is not called here. "
         "2 compilations took 6.00 s, including 3.00 ms inside this span."
     )
-    assert overlap_headline(made) == "3.00 ms of it fell into this span."
+    assert overlap_headline(made) == "3.00 ms of the compile time falls into this span."
 
 
 @pytest.mark.parametrize(

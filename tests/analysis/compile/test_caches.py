@@ -42,19 +42,21 @@ def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
         lookup("miss", "fb", [OTHER, LARGE, PLAIN], "1/0"),
         lookup("miss", "fc", [GRAPH, SMALL, TUNED], "2/0"),
     )
-    assert first.why == "The first forward graph of this process, and the cache holds no entry with its key"
-    assert second.why == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input"
-    assert third.why == "New key. Nearest is 0/0, which differs in setting max_autotune (False → True)"
+    assert first.why == "The first forward graph of this process; the cache has no entry with its key"
+    assert second.why == "New key. The nearest is that of 0/0: it differs in the code of the graph, 1 input"
+    assert (
+        third.why == "New key. The nearest is that of 0/0: it differs in setting max_autotune (False → True)"
+    )
 
 
 def test_the_same_key_again_is_no_new_key() -> None:
     rows = looked_up(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
-    assert rows[1].why == "The key is that of 0/0, whose entry could not be used or was not stored yet"
+    assert rows[1].why == "Same key as 0/0, whose entry could not be used or was not stored yet"
 
 
 def test_a_key_whose_parts_torch_does_not_tell() -> None:
     rows = looked_up(lookup("miss", "fa", []), lookup("miss", "fb", [], "1/0"))
-    assert rows[1].why == "The cache holds no entry with its key. torch does not tell the parts of this key"
+    assert rows[1].why == "The cache has no entry with its key. torch does not record the parts of this key"
 
 
 def test_a_bypass_and_guards_that_do_not_hold() -> None:
@@ -64,10 +66,8 @@ def test_a_bypass_and_guards_that_do_not_hold() -> None:
         lookup("miss", "fa", [GRAPH], cache_status_detailed="guard_miss"),
         lookup("hit", "fb", [OTHER], "1/0", time_saved_ns=2_000_000_000),
     )
-    assert rows[0].why == "The cache was not used: Won't cache a graph with fakify_first_call enabled"
-    assert rows[1].why == (
-        "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
-    )
+    assert rows[0].why == "The cache was bypassed: Won't cache a graph with fakify_first_call enabled"
+    assert rows[1].why == ("An entry has this key, but its guards on symbolic shapes fail for these sizes")
     assert (rows[2].why, rows[2].time_saved_s) == (None, 2.0)
 
 
@@ -82,9 +82,7 @@ def test_a_backward_inside_its_frame_is_a_backward() -> None:
         mark("E", "entire_frame_compile", 30),
     )
     assert [row.direction for row in rows] == ["forward", "backward"]
-    assert (
-        rows[1].why == "The first backward graph of this process, and the cache holds no entry with its key"
-    )
+    assert rows[1].why == "The first backward graph of this process; the cache has no entry with its key"
 
 
 def test_capture_summary_keeps_names_and_no_values() -> None:
@@ -97,7 +95,7 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
     rows = cache_lookups(data_of(summary))
     assert (
         rows[1].why
-        == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input, setting max_autotune"
+        == "New key. The nearest is that of 0/0: it differs in the code of the graph, 1 input, setting max_autotune"
     )
 
 
@@ -147,6 +145,6 @@ def test_a_setting_that_was_changed_is_named(tmp_path: Path) -> None:
         row for row in cache_lookups(data_of(summaries(tmp_path / "logs")[-1])) if row.cache == FX_GRAPH_CACHE
     ]
     assert [row.why for row in rows] == [
-        "The first forward graph of this process, and the cache holds no entry with its key",
-        "New key. Nearest is 0/0, which differs in setting epilogue_fusion (True → False)",
+        "The first forward graph of this process; the cache has no entry with its key",
+        "New key. The nearest is that of 0/0: it differs in setting epilogue_fusion (True → False)",
     ]

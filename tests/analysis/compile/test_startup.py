@@ -170,17 +170,15 @@ def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Recording
 def test_without_times_it_says_so() -> None:
     said = answer(start("r", CompileSummary()))
     assert said.sentences == (
-        "No compilation with a time was recorded: nothing says how this process started",
+        "The start-up of this process is unknown: no compilation with a time was recorded.",
     )
     assert not said.parts and not said.start_lookups
 
 
 def test_a_log_counts_from_its_first_compilation() -> None:
     said = answer(start("r", summary_of(a_compilation())))
-    assert said.sentences[-2].startswith(
-        "When the process began is not known: this counts from the first compilation."
-    )
-    assert said.sentences[-1].startswith("No first steady step was noted")
+    assert said.sentences[-2].startswith("Counted from the first compilation:")
+    assert said.sentences[-1].startswith("Counted until the last compilation:")
 
 
 # -- caches -------------------------------------------------------------------------------------------------------
@@ -190,10 +188,10 @@ def test_a_cold_start_next_to_a_warm_one() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
     said = answer(cold, warm)
     assert said.sentences[0].startswith(
-        "20.0 s until the first steady step, 50.0 % of it compiling: 5.00 s Inductor and "
+        "20.0 s until the first steady step: 10.0 s compiling (50.0 %), mainly 5.00 s Inductor and "
     )
     assert said.sentences[1].startswith(
-        "2 of 2 lookups in the compile caches missed: hits would have skipped up to 8.00 s"
+        "2 of 2 lookups in the compile caches missed. Hits would have skipped up to 8.00 s"
     )
     assert [(row.cache, row.spent_s) for row in said.start_lookups] == [
         ("AOTAutograd cache", 8.0),
@@ -206,7 +204,7 @@ def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
     aot, graph = said.start_lookups
     assert aot.differs == graph.differs == "setting max_autotune (False → True)" and graph.than == "a, w"
-    assert said.sentences[2].endswith(f"against a, w: {graph.differs}.")
+    assert said.sentences[2].endswith(f"differs from a, w is {graph.differs}.")
 
 
 def test_a_miss_names_the_line_whose_code_differs() -> None:
@@ -219,11 +217,11 @@ def test_a_miss_names_the_line_whose_code_differs() -> None:
 def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> None:
     alone = start("job", process(folder="/own"), 1)
     said = answer(alone, start("job", process(hit=True), 0))
-    folder = "not the key: TORCHINDUCTOR_CACHE_DIR is /own here, and /cache there"
+    folder = "TORCHINDUCTOR_CACHE_DIR (/cache → /own; same key)"
     assert {row.differs for row in said.start_lookups} == {folder}
     (finding,) = start_findings(Starts(alone, (start("job", process(hit=True), 0),)))
     assert finding.severity == "warning" and finding.where == ["m.py:3"]
-    assert finding.title.endswith(f"The caches missed, against job, rank 0: {folder}")
+    assert finding.title.endswith(f"What differs from job, rank 0: {folder}")
 
 
 def test_a_file_without_code_names_the_place_alone() -> None:

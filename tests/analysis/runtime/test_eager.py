@@ -32,15 +32,17 @@ def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
     eager = eager_of(
         tmp_path, [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)]
     )
-    assert rows(eager) == {("aten::linear", "op"): (1, 50, 7)}
+    assert rows(eager) == {("aten::linear", "operator"): (1, 50, 7)}
     assert (eager.window, eager.host_us, eager.device_us) == ("span", 50, 7)
     assert eager.share_percent == pytest.approx(100 * 50 / 107) and eager.device_share_percent == 100
-    assert eager.headline == "50.0 µs of host time, 46.7 % of the span, and 100 % of the GPU time"
+    assert eager.headline.startswith(
+        "Eager operators take 50.0 µs on the host (46.7 % of the span) and 100 % of GPU time."
+    )
 
 
 def test_one_after_the_other_are_two(tmp_path):
     eager = eager_of(tmp_path, [slice_("aten::add", 0, 5), slice_("aten::add", 5, 5)])
-    assert rows(eager) == {("aten::add", "op"): (2, 10, None)}
+    assert rows(eager) == {("aten::add", "operator"): (2, 10, None)}
 
 
 def test_what_torch_compile_made_is_not_eager(tmp_path):
@@ -80,7 +82,7 @@ def test_operators_are_named_for_what_they_are(tmp_path):
     )
     assert rows(eager) == {
         ("aten::_foreach_add_", "optimizer"): (1, 10, None),
-        ("aten::stack", "dataloader"): (1, 10, None),
+        ("aten::stack", "data_loading"): (1, 10, None),
         ("MmBackward0", "backward"): (1, 10, None),
     }
     assert eager.host_us == 30  # the annotations themselves are no operators
@@ -99,7 +101,7 @@ def test_compiled_code_inside_an_eager_operator_is_no_part_of_its_time(tmp_path)
             *launch("in_operator", 85, 210, 3),
         ],
     )
-    assert rows(eager) == {("MyFunction", "op"): (1, 50, 3)}
+    assert rows(eager) == {("MyFunction", "operator"): (1, 50, 3)}
     assert eager.device_share_percent == 30
 
 
@@ -112,7 +114,7 @@ def test_only_what_began_in_a_step_counts(tmp_path):
         slice_("aten::b", 90, 5),
     ]
     eager = eager_of(tmp_path, events)
-    assert rows(eager) == {("aten::a", "op"): (1, 5, None)}
+    assert rows(eager) == {("aten::a", "operator"): (1, 5, None)}
     assert [(row.step, row.host_us, row.share_percent) for row in eager.steps] == [
         ("ProfilerStep#1", 5, 10),
         ("ProfilerStep#2", 0, 0),
@@ -125,7 +127,7 @@ def test_between_the_graphs_of_a_region_is_told_apart(tmp_path):
     eager = eager_of(
         tmp_path, [slice_("Torch-Compiled Region: 0/0", 0, 50), *graph, slice_("aten::item", 30, 8)]
     )
-    assert rows(eager) == {("aten::item", "in_region"): (1, 8, None)}
+    assert rows(eager) == {("aten::item", "graph_break"): (1, 8, None)}
     assert eager.host_us == 0
 
 
@@ -139,7 +141,7 @@ def test_without_marks_of_graphs_all_of_a_region_is_compiled(tmp_path):
 
 def test_a_launch_that_no_operator_made_counts(tmp_path):
     eager = eager_of(tmp_path, [step(1, 0, 50), *launch("mine", 5, 100, 9), kernel("unknown", 120, 1)])
-    assert rows(eager) == {("cuLaunchKernelEx", "op"): (1, 1, 9)}
+    assert rows(eager) == {("cuLaunchKernelEx", "operator"): (1, 1, 9)}
 
 
 def test_the_caller_is_the_innermost_function_of_the_users(tmp_path):
@@ -159,7 +161,7 @@ def test_the_recordings_say_what_a_loop_over_their_events_says(recording, name):
     (path,) = recording(name).glob("*.pt.trace.json")
     eager = eager_time(profile_of(path))
     assert (eager.calls, eager.host_us) == outermost(json.loads(path.read_bytes())["traceEvents"])
-    assert sum(op.host_us for op in eager.ops if op.kind != "in_region") == pytest.approx(eager.host_us)
+    assert sum(op.host_us for op in eager.ops if op.kind != "graph_break") == pytest.approx(eager.host_us)
 
 
 def outermost(events):

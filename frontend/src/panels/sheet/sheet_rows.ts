@@ -12,6 +12,7 @@ import {
 } from '../../links/addresses';
 import { categoryLabel, deviceLabel, isCategory } from '../../names/categories';
 import { graphName, shortKernel } from '../../names/kernel_names';
+import { functionName } from '../../names/compile_ids';
 import { columnKind, type Cell, type Column } from '../../table/table';
 import { location, numberText, shortPath } from '../../widgets/format';
 
@@ -62,6 +63,7 @@ function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   if (key === 'source_lines') return (row) => places(row.source_lines as string[]);
   if (SHORT[key]) return (row) => SHORT[key]!(String(row[key]));
   if (kind === 'number' || kind === 'word') return (row) => textOf(row, column) ?? '';
+  if (key === 'function' && i > 0) return (row) => functionName(String(row.function));
   if (key === 'file') return (row) => location(shortPath(String(row.file), 1), row.line as number | null);
   return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
 }
@@ -71,10 +73,10 @@ const isEmpty = (value: Cell, kind: string) => value === null || (kind === 'rows
 /** Columns that are empty in all rows are hidden until the user chooses them. */
 export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
   return columns.map((column, i) => {
-    const { key, label, kind, bar, total, hidden, grow } = column;
+    const { key, label, kind, bar, total, hidden, grow, wrap } = column;
     const whole = key.replace(/^self_/, '');
     return {
-      ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
+      ...{ key, label, bar, wrap, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
       kind: columnKind(kind === 'rows' ? 'count' : kind),
       hidden: hidden || rows.every((row) => isEmpty(valueOf(row, column), kind)),

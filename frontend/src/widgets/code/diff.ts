@@ -101,12 +101,17 @@ export function changeStarts(shown: (DiffRow | Fold)[]): number[] {
   return shown.flatMap((item, i) => (changed(item) && !changed(shown[i - 1]) ? [i] : []));
 }
 
-/** What is equal at both ends of two lines; null where that is so little that marking the rest would say nothing. */
-export function commonEnds(a: string, b: string): { head: number; tail: number } | null {
+/** A line cut where it begins and ends to differ from its counterpart; whole where little of it is equal. */
+export function cutAtDifference(
+  a: string,
+  b: string | undefined,
+): [head: string, middle: string, tail: string] {
+  if (b === undefined) return [a, '', ''];
   const most = Math.min(a.length, b.length);
   let head = 0;
   while (head < most && a[head] === b[head]) head++;
   let tail = 0;
   while (tail < most - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++;
-  return 3 * (head + tail) < most ? null : { head, tail };
+  if (3 * (head + tail) < most) return [a, '', ''];
+  return [a.slice(0, head), a.slice(head, a.length - tail), a.slice(a.length - tail)];
 }

@@ -16,7 +16,9 @@ interface Piece {
   hit: number;
 }
 
-interface Hit {
+export interface Hit {
+  /** Its number in the text. */
+  n: number;
   line: number;
   from: number;
   to: number;
@@ -55,12 +57,7 @@ export class TokenWriter {
 }
 
 /** The pieces of one line: cut where the colour changes and where a search hit begins or ends. */
-export function pieces(
-  line: string,
-  i: number,
-  tokens: Tokens | null,
-  hits: (Hit & { n: number })[],
-): Piece[] {
+export function pieces(line: string, i: number, tokens: Tokens | null, hits: Hit[]): Piece[] {
   const cuts = new Set([0, line.length]);
   const ends: [end: number, scope: string][] = [];
   if (tokens) {
@@ -93,31 +90,10 @@ export function search(lines: string[], query: string, most = 10_000): Hit[] {
   for (let line = 0; line < lines.length && hits.length < most; line++) {
     const text = lines[line]!.toLowerCase();
     for (let from = text.indexOf(wanted); from >= 0; from = text.indexOf(wanted, from + wanted.length)) {
-      hits.push({ line, from, to: from + wanted.length });
+      hits.push({ n: hits.length, line, from, to: from + wanted.length });
     }
   }
   return hits;
-}
-
-/** Hits of one line, numbered over the whole text. Hits are in order: found by halving. */
-export function hitsOf(hits: Hit[], line: number): (Hit & { n: number })[] {
-  const inLine: (Hit & { n: number })[] = [];
-  for (let n = firstHit(hits, line); n < hits.length && hits[n]!.line === line; n++) {
-    inLine.push({ ...hits[n]!, n });
-  }
-  return inLine;
-}
-
-/** Number of the first hit in `line` or below it. */
-export function firstHit(hits: Hit[], line: number): number {
-  let low = 0;
-  let high = hits.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (hits[middle]!.line < line) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** Lines without their ends; a carriage return is no text. */
