@@ -136,7 +136,7 @@ def test_a_few_bytes_are_no_curve(tab: Tab, add_run: Callable[[list[Event]], str
         "args": args,
     }
     tab.open(run=add_run([slice_("aten::add", 0, 20), event]), panel="memory")
-    tab.wait_text("main", "at most 12 B, in 1 allocation")
+    tab.wait_text("main", "CPU: 1 allocation of 12 B in all")
     assert not tab.all("main svg")
 
 

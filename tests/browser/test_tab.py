@@ -239,14 +239,14 @@ def test_a_kernel_leads_to_its_graph_its_source_and_the_timeline(tab: Tab) -> No
     tab.wait_text(row, "relu_12")
     # Tables that come later move the row: a click by its place could miss it.
     tab.script(f'document.querySelector("{row}").click()')
-    tab.wait_text("aside", "nodes in the compiled graph")
+    tab.wait_text("aside", "Nodes in the compiled graph")
     tab.wait_text("aside", "torch.ops.aten.relu.default")
     tab.one("aside .code .keyword")
-    tab.click("aside a", "The graph from there")
+    tab.click("aside a", "Show in the graph")
     tab.wait_text(SENTENCE, "After post-grad passes (forward)")
     tab.text(".marked")
     tab.back()
-    tab.click("aside a", "The first one on the timeline")
+    tab.click("aside a", "First launch on the timeline")
     tab.wait_text("main", "All launches of this kernel")
 
 

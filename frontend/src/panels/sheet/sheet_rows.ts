@@ -1,5 +1,5 @@
 /** Columns, keys and links of rows whose fields the server defines. */
-import type { InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
+import type { Category, InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
   NO_TIMELINE,
@@ -10,7 +10,7 @@ import {
   toKernelRow,
   toPanel,
 } from '../../links/addresses';
-import { categoryLabel, deviceLabel, isCategory } from '../../names/categories';
+import { categoryHelp, categoryLabel, deviceLabel, isCategory } from '../../names/categories';
 import { graphName, shortKernel } from '../../names/kernel_names';
 import { functionName } from '../../names/compile_ids';
 import { columnKind, type Cell, type Column } from '../../table/table';
@@ -78,6 +78,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
     return {
       ...{ key, label, bar, wrap, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
       link: (row: SheetRow) => linkOf(row, key),
+      meaning: key === 'category' ? (row: SheetRow) => categoryHelp(row.category as Category) : undefined,
       kind: columnKind(kind === 'rows' ? 'count' : kind),
       hidden: hidden || rows.every((row) => isEmpty(valueOf(row, column), kind)),
       total: total ? ('sum' as const) : undefined,
@@ -160,9 +161,13 @@ interface InnerColumn {
   link: (row: SheetRow) => HashChange | null;
 }
 
+/** A line of the program is not linked to itself, and files of libraries are not among them. */
+const isLinked = (row: SheetRow, key: string) =>
+  Boolean(row[key]) && (key !== 'file' || !('why_no_text' in row || (row.owner && row.owner !== 'yours')));
+
 /** Of a cell; null where it leads nowhere. */
 function linkOf(row: SheetRow, key: string): HashChange | null {
-  return row[key] ? (LINKS[key]?.[1](row, String(row[key])) ?? null) : null;
+  return isLinked(row, key) ? (LINKS[key]?.[1](row, String(row[key])) ?? null) : null;
 }
 
 /** Every place that a row leads to, with what it is called. */
@@ -170,7 +175,7 @@ export function placesOf(row: SheetRow): [text: string, to: HashChange][] {
   const ids = (row.compile_ids ?? []) as string[];
   return [
     ...Object.entries(LINKS).flatMap(([key, [text, to]]): [string, HashChange][] =>
-      row[key] ? [[text(String(row[key])), to(row, String(row[key]))]] : [],
+      isLinked(row, key) ? [[text(String(row[key])), to(row, String(row[key]))]] : [],
     ),
     ...ids.map((id): [string, HashChange] => [`Compilation ${id}`, compilation(id, 0)]),
   ];
