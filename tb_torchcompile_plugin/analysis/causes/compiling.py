@@ -260,7 +260,7 @@ class CacheMissed(Cause):
             yield self.finding(
                 f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which slows down "
                 f"compilation but not the compiled code: {reason or 'torch gives no reason'}",
-                "Remove the reason; otherwise every process compiles this again",
+                "Avoid what prevents caching; otherwise every process compiles this again",
                 {"lookups": count},
                 severity="info",
             )

@@ -423,10 +423,10 @@ class GraphBreaks(PricedCause):
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
-        price = f". {break_costs.direct_sentence(profile)}"
+        comma, s = ("", "s") if len(sites) == 1 else (",", "")
+        price = f"{comma} interrupt{s} the graph. {break_costs.direct_sentence(profile)}"
         if by:
-            cost_text = about(*3 * (by.predicted.gain_us,))
-            price = f"{' costs' if len(sites) == 1 else ', cost'} {cost_text} {context.where}. "
+            price = f"{comma} cost{s} {about(*3 * (by.predicted.gain_us,))} {context.where}. "
             price += step_after(by.predicted, fixed, context.time_unit)
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count
