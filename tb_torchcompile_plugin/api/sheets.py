@@ -42,20 +42,8 @@ SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
     (
-        *(
-            "key",
-            "depth",
-            "parent",
-            "epoch",
-            "slices",
-            "kernels_of",
-            "kernel_row",
-            "panel",
-            "row",
-            "stack",
-            "code",
-        ),
-        *("longest_row", "longest_start_us"),
+        *("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack"),
+        *("code", "longest_row", "longest_start_us"),
     )
 )
 _UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)$")
@@ -135,7 +123,8 @@ def tables_of(answer: type) -> list[SheetTable]:
     tables = []
     for field in kind.fields:
         plain, head = _unwrapped(field.type)
-        row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
+        alone = plain if head.get("title") else None  # one row, if it has a title
+        row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else alone
         if isinstance(row, inspect.StructType):
             tables.append(_table(field.name, head.get("title") or _title(field.name), row))
     return tables

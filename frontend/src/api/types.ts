@@ -1296,7 +1296,6 @@ export interface LaunchStats {
   short_events: number;
   short_percent: number | null;
   cuda_graphs: CudaGraphs;
-  facts: Fact[];
 }
 
 export interface Ledger {
