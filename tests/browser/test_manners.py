@@ -165,7 +165,7 @@ def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab
     tab.wait_address("section=ledger", "search.ledger=python")
     tab.open(run="breaks", panel="step")
     tab.click(f"{figure} button", "GEMM")
-    tab.wait(lambda: {row[1] for row in tab.rows("Kernels")} == {"GEMM"}, "its kernels alone")
+    tab.wait_address("panel=kernels", "category=gemm")
     tab.go(run="breaks", panel="step")
     tab.wait_text(figure, "GEMM")
     gemm = next(button for button in tab.all(f"{figure} button") if "GEMM" in button.text)
