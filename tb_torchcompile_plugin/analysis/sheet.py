@@ -1,4 +1,4 @@
-"""How is a column shown, where the name of its field does not determine it? And a value that is in no table?"""
+"""How is a column shown, where the name of its field does not determine it? As part of the field's type."""
 
 from typing import Any
 
@@ -16,12 +16,3 @@ def column_head(title: str = "", **options: bool) -> msgspec.Meta:
     """
     extra: dict[str, Any] = {name: value for name, value in options.items() if value}
     return msgspec.Meta(title=title or None, extra=extra)
-
-
-class Fact(msgspec.Struct, frozen=True):
-    """One value with its label."""
-
-    label: str
-    value: str | None  # None where unknown
-    title: str = ""  # what it is
-    unknown: str = ""  # why it is unknown

@@ -149,9 +149,10 @@ def _table(field: inspect.Field, row: inspect.StructType) -> InnerTable:
 
 
 def _row_of(field: inspect.Field) -> inspect.StructType | None:
-    """Return the type of the rows that a field holds; None where it holds none."""
-    plain = _unwrapped(field.type)[0]
-    row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
+    """Return the type of the rows that a field holds, or of its one row if it has a title; None where it holds none."""
+    plain, head = _unwrapped(field.type)
+    alone = plain if head.get("title") else None
+    row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else alone
     return row if isinstance(row, inspect.StructType) else None
 
 

@@ -163,9 +163,9 @@ def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab
     figure = "figure[aria-label='What GPU 0 did']"
     tab.click(f"{figure} button", "Python")
     tab.wait_address("section=ledger", "search.ledger=python")
-    tab.go(run="breaks", panel="step")
+    tab.open(run="breaks", panel="step")
     tab.click(f"{figure} button", "GEMM")
-    tab.wait(lambda: {row[1] for row in tab.rows("Kernels")} == {"GEMM"}, "its kernels alone")
+    tab.wait_address("panel=kernels", "category=gemm")
     tab.go(run="breaks", panel="step")
     tab.wait_text(figure, "GEMM")
     gemm = next(button for button in tab.all(f"{figure} button") if "GEMM" in button.text)
@@ -183,7 +183,7 @@ def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None
     tab.press(Keys.ARROW_RIGHT)
     tab.until("return document.activeElement.innerText !== arguments[0]", "the next part", first)
     tab.press(Keys.END, Keys.ARROW_LEFT, Keys.ENTER)  # the last is the mark that says what the part means
-    tab.one("aside")
+    tab.wait_address("section=ledger")
 
 
 def test_an_address_of_before_finds_its_kernel(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:

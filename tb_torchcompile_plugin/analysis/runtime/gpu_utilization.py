@@ -4,14 +4,13 @@ The wall time of a step, seen from its busiest device, has six parts that sum to
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     IdleCauses,
     IdleGap,
@@ -21,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     longest_gaps,
 )
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
-from tb_torchcompile_plugin.analysis.sheet import Fact, column_head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
@@ -133,21 +132,22 @@ class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
     launches: int
-    gpu_events: int
-    unmatched_events: int  # GPU events whose launch is not in the trace
+    gpu_events: Annotated[int, column_head("Kernels and copies")]
+    unmatched_events: Annotated[int, column_head("Kernels and copies without a launch in the trace")]
     launches_per_step: float | None
-    call_us: float
-    call_median_us: float
-    idle_launches: int  # the stream was idle at the start of the call
-    latency_median_us: float | None  # of these, from the start of the call to the start of the kernel
-    latency_p95_us: float | None
-    queued_launches: int  # the stream was busy at the start of the call
-    queue_wait_median_us: float | None
-    queue_wait_p95_us: float | None
-    short_events: int  # GPU events shorter than the call that launched them, replays apart
-    short_percent: float | None
+    call_us: Annotated[float, column_head("Time in launch calls")]
+    call_median_us: Annotated[float, column_head("Time in a launch call, median")]
+    idle_launches: Annotated[int, column_head("Launches on an idle stream")]  # idle at the start of the call
+    # Of these, from the start of the call to the start of the kernel.
+    latency_median_us: Annotated[float | None, column_head("Launch latency, median")]
+    latency_p95_us: Annotated[float | None, column_head("Launch latency, 95th percentile")]
+    queued_launches: Annotated[int, column_head("Launches on a busy stream")]
+    queue_wait_median_us: Annotated[float | None, column_head("Time in the queue, median")]
+    queue_wait_p95_us: Annotated[float | None, column_head("Time in the queue, 95th percentile")]
+    # Without replays.
+    short_events: Annotated[int, column_head("Kernels and copies shorter than their launch call")]
+    short_percent: Annotated[float | None, column_head("Share of these")]
     cuda_graphs: CudaGraphs
-    facts: list[Fact]  # the same in words
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):
@@ -160,7 +160,7 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     idle_reasons_of: str  # what the times of `idle_reasons` are of: "a step"
     longest_gaps: list[IdleGap]  # of each device some, longest first
     streams: list[Stream]
-    launch_stats: LaunchStats | None
+    launch_stats: Annotated[LaunchStats | None, column_head("Launch statistics")]
     launch_calls: list[LaunchCall]
 
 
@@ -343,7 +343,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     launch = trace.launch_of()[work.index]
     compared = np.flatnonzero((launch >= 0) & ~mask_of(trace.names, is_replay)[trace.name[launch]])
     short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
-    stats = LaunchStats(
+    return LaunchStats(
         launches=len(launches.call),
         gpu_events=len(work.index),
         unmatched_events=len(work.index) - int(launches.events.sum()),
@@ -359,45 +359,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         short_events=short,
         short_percent=share_percent(short, len(compared)),
         cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
-        facts=[],
     )
-    return msgspec.structs.replace(stats, facts=list(_launch_facts(stats)))
-
-
-def _launch_facts(stats: LaunchStats) -> Iterator[Fact]:
-    """Yield what launching costs, in words."""
-    per_step = (
-        f", {significant(stats.launches_per_step)} per step" if stats.launches_per_step is not None else ""
-    )
-    calls = f"{duration(stats.call_us)} in all, median {duration(stats.call_median_us)}"
-    yield Fact("Launches", f"{stats.launches:,}{per_step}", "A replay of a CUDA graph is one launch")
-    yield Fact("Time in launch calls", calls)
-    yield Fact(
-        "Launch latency",
-        _spread(stats.latency_median_us, stats.latency_p95_us, stats.idle_launches),
-        "From the start of the call to the start of the kernel, on an idle stream",
-        "No stream was idle at a launch",
-    )
-    yield Fact(
-        "Time in the queue",
-        _spread(stats.queue_wait_median_us, stats.queue_wait_p95_us, stats.queued_launches),
-        "From the start of the call to the start of the kernel, on a busy stream: the host is ahead of the GPU",
-        "No stream was busy at a launch: the host was never ahead of the GPU",
-    )
-    if stats.short_percent is not None:
-        short = f"{stats.short_events:,} kernels and copies ({percent(stats.short_percent)})"
-        yield Fact("Shorter than their launch call", short)
-    graphs, why = stats.cuda_graphs, "; ".join(stats.cuda_graphs.skip_reasons or ())
-    used = f"{plural(graphs.replays, 'replay')}, {percent(graphs.gpu_time_percent or 0.0)} of GPU time"
-    yield Fact("CUDA graphs", "; ".join(filter(None, (used if graphs.replays else "not used", why))))
-    if stats.unmatched_events:
-        yield Fact("Without a launch in the trace", plural(stats.unmatched_events, "GPU event"))
-
-
-def _spread(median_us: float | None, p95_us: float | None, launches: int) -> str | None:
-    if median_us is None or p95_us is None:
-        return None
-    return f"{duration(median_us)} (95 % within {duration(p95_us)}; {plural(launches, 'launch', 'launches')})"
 
 
 def percentile_us(ns: Int64s, percent: int = 50) -> float | None:

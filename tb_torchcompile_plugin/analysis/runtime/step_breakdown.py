@@ -89,11 +89,11 @@ class StepRow(StepBreakdown, frozen=True):
 
     times_median: Annotated[float | None, column_head("× median")]
     slow_because: Annotated[str | None, column_head(grow=True)]  # of slow steps
-    busy_percent: Annotated[float | None, column_head("GPU busy")]
-    bound: Annotated[Bound | None, column_head("Limited by")]  # the largest of six parts of the step
-    launches: int | None  # whose call begins in the step
-    kernel_launch_us: Annotated[float | None, column_head("In launch calls")]
-    graph_replays: Annotated[int | None, column_head("CUDA graph replays", hidden=True)]
+    busy_percent: Annotated[float | None, column_head("GPU busy")] = None
+    bound: Annotated[Bound | None, column_head("Limited by")] = None  # the largest of six parts of the step
+    launches: int | None = None  # whose call begins in the step
+    kernel_launch_us: Annotated[float | None, column_head("In launch calls")] = None
+    graph_replays: Annotated[int | None, column_head("CUDA graph replays", hidden=True)] = None
 
 
 class SlowStep(msgspec.Struct, frozen=True):
@@ -153,22 +153,15 @@ def _rows(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[SlowS
     median = statistics.median(step.wall_us for step in steps) if steps else 0.0
     rows = []
     for index, step in enumerate(steps):
-        gpu = used_by_start.get(step.start_us)
-        busy = next((row for row in gpu.devices if row.device == step.device), None) if gpu else None
         row = StepRow(
-            step=step.step,
-            device=step.device,
-            start_us=step.start_us,
-            wall_us=step.wall_us,
-            parts=step.parts,
+            **{name: getattr(step, name) for name in step.__struct_fields__},
             times_median=step.wall_us / median if median else None,
             slow_because=why.get(index),
-            busy_percent=busy.busy_percent if busy else None,
-            bound=gpu.verdict.bound if gpu else None,
-            launches=gpu.launches if gpu else None,
-            kernel_launch_us=gpu.kernel_launch_us if gpu else None,
-            graph_replays=gpu.graph_replays if gpu else None,
         )
+        if gpu := used_by_start.get(step.start_us):
+            busy = next((part.busy_percent for part in gpu.devices if part.device == step.device), None)
+            calls = {name: getattr(gpu, name) for name in ("launches", "kernel_launch_us", "graph_replays")}
+            row = msgspec.structs.replace(row, busy_percent=busy, bound=gpu.verdict.bound, **calls)
         rows.append(row)
     return rows
 

@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.sheet import Fact
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, busy_fact, time_fact
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, busy_fact, time_fact
 from tb_torchcompile_plugin.profile.columns import distinct, indices_in, sums
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, union, us

@@ -7,9 +7,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName
-from tb_torchcompile_plugin.analysis.sheet import Fact
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Lane, TrackSlices
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, exact, time_fact
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, exact, time_fact
 from tb_torchcompile_plugin.errors import BadRequest, UserError
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.sheet import Fact
 from tb_torchcompile_plugin.analysis.timeline.items import has_unix_time
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
     COLORS,
@@ -61,6 +60,15 @@ class TimelineLanes(msgspec.Struct, frozen=True):
     lanes: list[Lane]
     categories: list[Color]
     notes: list[str]  # which lanes are missing, and why
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One line shown about a slice or a range."""
+
+    label: str
+    value: str | None  # None where unknown
+    title: str = ""  # what it is
+    unknown: str = ""  # why it is unknown
 
 
 class Rectangles(NamedTuple):

@@ -346,6 +346,8 @@ class TestLanes:
             "aten::view": "cpu_op",
             "aten::add_": "aten",
             "Torch-Compiled Region: 0/0": "region",
+            "0/0": "region",
+            "idle": "gap_unaccounted",
             "Mine": "cpu_op",
             "cuLaunchKernelEx": "runtime",
             "mine": "triton_user",

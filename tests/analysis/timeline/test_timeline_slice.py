@@ -13,12 +13,11 @@ from test_timeline import lane_of, session_timeline, timeline_of
 
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.sheet import Fact
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import host_inside, host_tracks, timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.intervals import us
 from timeline_reference import ns
