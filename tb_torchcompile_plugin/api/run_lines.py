@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Sequence
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tb_torchcompile_plugin.analysis.compare import all_runs as lines
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program, program_of_data
-from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
+from tb_torchcompile_plugin.api.catalog import Catalog, SpanFiles, files_of, recorded_ns
 from tb_torchcompile_plugin.api.joined import why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
@@ -22,14 +22,26 @@ from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStor
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Cancelled
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace
 
 MAX_IN_MEMORY = 10_000  # lines of some hundred bytes: one for each run of the largest logdirs
 _READ_AHEAD = 8  # runs in the queue: whoever asks again asks for more
 _PAUSE_S = 0.2  # between looks whether a reading may go on
+
+
+class Logdir(Protocol):
+    """What the runs are read from: a session."""
+
+    catalog: Catalog
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a trace that somebody opened is being read."""
+        ...
+
+    def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
+        """Return a span whose trace was read."""
+        ...
 
 
 class RunLines:
@@ -45,7 +57,7 @@ class RunLines:
         """Read no more."""
         self._queue.close()
 
-    def all_runs(self, session: "Session", pin: str) -> lines.AllRuns:
+    def all_runs(self, session: Logdir, pin: str) -> lines.AllRuns:
         """Return a line for each run, and begin to read the newest that have none.
 
         Asking again keeps the reading alive; otherwise it stops after a while.
@@ -61,7 +73,7 @@ class RunLines:
             self._queue.ask(place.run, place.span, start)
         return lines.all_runs(runs, pin, waiting[0].run if waiting else "")
 
-    def _read(self, session: "Session", run: str, reading: Reading[None]) -> None:
+    def _read(self, session: Logdir, run: str, reading: Reading[None]) -> None:
         """Read what the line of a run shows. What cannot be read is not tried again until it changes."""
         workers = session.catalog.workers(run)
         place, worker, span = span_of_run(run, workers)
@@ -144,7 +156,7 @@ def _source(worker: WorkerFiles, span: SpanFile | None, workers: Sequence[Worker
     return AnswerSource(files_of(worker, span, workers))
 
 
-def _give_way(session: "Session", reading: Reading[None]) -> bool:
+def _give_way(session: Logdir, reading: Reading[None]) -> bool:
     """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
     while session.is_reading and not reading.stop():
         sleep(_PAUSE_S)
