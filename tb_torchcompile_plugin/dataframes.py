@@ -61,15 +61,15 @@ class Tables(dict[str, "DataFrame"]):
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
-    def compare(self, a: str, b: str) -> "Tables":
+    def compare(self, baseline: str, candidate: str) -> "Tables":
         """Compare the newest spans of two runs of the logdir: which one is faster (`verdict`), and what differs.
 
-        A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`. Raises UserError where
-        one of them is no run or holds nothing to compare.
+        A number is three columns: `time_us_baseline`, `time_us_candidate` and their difference `time_us_delta`. Raises
+        UserError where one of them is no run or holds nothing to compare.
         """
         session = Session([("", self._logdir)])
         runs = session.runs()
-        ids = [newest_span(runs, self._logdir, run) for run in (a, b)]
+        ids = [newest_span(runs, self._logdir, run) for run in (baseline, candidate)]
         report = full_report(Sides(*(session.side(*span) for span in ids)))
         return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
 
@@ -154,7 +154,7 @@ def _flat_names(row: type[msgspec.Struct]) -> list[str]:
 
 
 def _flat(row: Row) -> Row:
-    """Return the row with a Pair as three values: `time_us_a`, `time_us_b`, `time_us_delta`."""
+    """Return the row with a Pair as three values: `time_us_baseline`, `time_us_candidate`, `time_us_delta`."""
     flat: Row = {}
     for key, value in row.items():
         is_pair = isinstance(value, dict) and value.keys() == _PAIR

@@ -30,7 +30,7 @@ def _unit(us: float) -> tuple[float, str]:
 def about(us: float, low_us: float, high_us: float) -> str:
     """Write a predicted time with two digits, and its range: "about 28 ms (27-30)"."""
     size, unit = _unit(float(f"{us:.2g}"))
-    time, low, high = (f"{float(f'{value / size:.2g}'):g}" for value in (us, low_us, high_us))
+    time, low, high = (f"{float(f'{value / size:.2g}'):,g}" for value in (us, low_us, high_us))
     return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
 
 

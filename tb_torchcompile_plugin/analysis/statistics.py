@@ -59,22 +59,23 @@ def step_times(walls_us: Sequence[float]) -> StepTimes | None:
 class StepTimeDifference(msgspec.Struct, frozen=True):
     """The step times of both sides."""
 
-    a: StepTimes
-    b: StepTimes
+    baseline: StepTimes
+    candidate: StepTimes
     # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
     noise_us: float | None
     within_noise: bool | None  # whether the difference is no larger than that
 
 
 def step_time_difference(
-    a: StepTimes | None, b: StepTimes | None, model: NoiseModel = COMPARE
+    baseline: StepTimes | None, candidate: StepTimes | None, model: NoiseModel = COMPARE
 ) -> StepTimeDifference | None:
     """Compare step times, and say whether the difference is noise; None where a side has none."""
-    if a is None or b is None:
+    if baseline is None or candidate is None:
         return None
-    before, after = (Spread(side.steps, side.deviation_us, side.mean_us) for side in (a, b))
+    before, after = (Spread(side.steps, side.deviation_us, side.mean_us) for side in (baseline, candidate))
     chance = noise(before, after, model)
-    return StepTimeDifference(a, b, chance, None if chance is None else abs(b.mean_us - a.mean_us) <= chance)
+    within = None if chance is None else abs(candidate.mean_us - baseline.mean_us) <= chance
+    return StepTimeDifference(baseline, candidate, chance, within)
 
 
 class Spread(NamedTuple):

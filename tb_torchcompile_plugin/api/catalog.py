@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of, counterpart_of
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
@@ -80,8 +80,7 @@ class SpanFiles(NamedTuple):
     worker: discovery.WorkerFiles
     span: discovery.SpanFile
     files: tuple[discovery.File, ...]  # all that it is read from
-    # of the same program, eager where this one is compiled and the other way round
-    baseline: "SpanFiles | None" = None
+    baseline: "SpanFiles | None" = None  # of its baseline run
 
     @property
     def source(self) -> AnswerSource:
@@ -118,9 +117,8 @@ class Listing:
             if worker is None or span is None:
                 return None
             files = files_of(worker, span, self.workers(run))
-            # of the eager run of a compiled one, or the other way round
-            counterpart = self._newest_of_rank(counterpart_of(run, self.programs), worker)
-            self._spans[ids] = SpanFiles(run, worker, span, files, counterpart)
+            baseline = self._newest_of_rank(baseline_of(run, self.programs), worker)
+            self._spans[ids] = SpanFiles(run, worker, span, files, baseline)
         return self._spans[ids]
 
     @cached_property

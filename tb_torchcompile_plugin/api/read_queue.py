@@ -100,6 +100,12 @@ class ReadQueue(Generic[Key, Value]):
             reading.contested_until = max(reading.contested_until, now + PATIENCE_IN_QUEUE_S)
             return reading
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being read, or waits for that."""
+        with self._changed:
+            return bool(self._waiting) or self._idle < len(self._threads)
+
     def progress(self, reading: Reading[Value]) -> Progress:
         """Return where the reading is; while it waits, its position in the queue."""
         with self._changed:

@@ -164,7 +164,7 @@ def whole_report(
     runs = [reader.read(wanted) for reader in readers]
     return Report(
         runs=runs,
-        all_runs=all_runs.all_runs([reader.line() for reader in readers if reader.workers], 0, "").rows,
+        all_runs=all_runs.all_runs([reader.line() for reader in readers if reader.workers], "").rows,
         findings=_once_each(merge_findings(sort_findings(reader.findings) for reader in readers), runs),
         warnings=listing.notices,
     )

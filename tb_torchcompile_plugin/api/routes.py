@@ -172,7 +172,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("runs", LOGDIR, Session.runs),
     Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
-    Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
+    Route("compile", WORKER, compile_report),
     Route("compile_time", STARTS, startup),
     Route("baseline", BASELINE, _baseline),
     Route("rank_differences", RUN, rank_differences),
@@ -278,11 +278,11 @@ def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> 
 def _profile_of(about: object) -> Profile | None:
     """Return what the answer is computed from; of several, the last."""
     if isinstance(about, Jobs):
-        return _profile_of(about.b)
+        return _profile_of(about.candidate)
     if isinstance(about, TracedJob):
         return about.ranks[-1].profile
     if isinstance(about, OneRank):
         return about.profile
     if isinstance(about, Sides):
-        return about.b.profile
+        return about.candidate.profile
     return about if isinstance(about, Profile) else None

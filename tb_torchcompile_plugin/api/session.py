@@ -15,7 +15,7 @@ from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
@@ -97,9 +97,13 @@ class Session:
         return runs_in(self.look())
 
     def all_runs(self, pin: str) -> AllRuns:
-        """Return a line for each run, without opening a trace. pin: the run to compare the others with, or ""."""
-        runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
-        return all_runs(runs, self.lines.reading, pin)
+        """Return a line for each run. pin: the run to compare the others with, or ""."""
+        return self.lines.all_runs(self, pin)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a trace that somebody opened is being read."""
+        return self._queue.is_busy
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -375,9 +379,9 @@ def _poll_both(
     first: Callable[[], Result | Progress], second: Callable[[], Result | Progress]
 ) -> tuple[Result, Result] | Progress:
     """Poll both sides of a comparison, so that both are read at a time."""
-    with _named_side("A"):
+    with _named_side("baseline"):
         before = first()
-    with _named_side("B"):
+    with _named_side("candidate"):
         after = second()
     if isinstance(before, Progress):
         return before

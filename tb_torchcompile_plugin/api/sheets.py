@@ -24,7 +24,7 @@ NAMES = frozenset(
         *("file", "line", "compile_id", "resume_compile_id", "epoch", "direction", "graph_key", "graph"),
         *("device", "stream", "thread", "rank", "for_rank", "host", "step", "category", "part", "cache"),
         *("kernel", "message_bytes", "size_bytes", "group_size", "operator", "id", "config"),
-        *("frame", "limit", "subject"),
+        *("frame", "limit", "subject", "path"),
     )
 )
 
@@ -41,7 +41,10 @@ def key_of(row: msgspec.Struct) -> str:
 SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
-    ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
+    (
+        *("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code"),
+        *("longest_row", "longest_start_us"),
+    )
 )
 _UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
@@ -146,9 +149,10 @@ def _table(field: inspect.Field, row: inspect.StructType) -> InnerTable:
 
 
 def _row_of(field: inspect.Field) -> inspect.StructType | None:
-    """Return the type of the rows that a field holds; None where it holds none."""
-    plain = _unwrapped(field.type)[0]
-    row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
+    """Return the type of the rows that a field holds, or of its one row if it has a title; None where it holds none."""
+    plain, head = _unwrapped(field.type)
+    alone = plain if head.get("title") else None
+    row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else alone
     return row if isinstance(row, inspect.StructType) else None
 
 
@@ -171,16 +175,19 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     sides = isinstance(plain, inspect.StructType) and plain.cls is Pair
     if style.get("unseen"):
         return None
+    item = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
     if style.get("inner"):
         kind = "rows"
-    elif isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
-        kind = "text"
+    elif isinstance(item, _TEXTS):
+        kind = _KINDS.get(type(item), "text")
     elif not sides and not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
     else:
         is_number = sides or isinstance(plain, (inspect.IntType, inspect.FloatType))
         unit = _UNIT.search(field.name) if is_number else None
         kind = unit[1] if unit else _KINDS.get(type(plain), "number" if sides else "text")
+        if field.name == "recorded_s":
+            kind = "unix"
     label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,

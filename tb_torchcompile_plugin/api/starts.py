@@ -28,8 +28,8 @@ def starts_of(session: Session, run: str, worker: str) -> Starts:
     found = listing.worker(run, worker)
     own = Start(run, worker, found.rank if found else None, data)
     others = tuple(islice(_others(session, listing, own), _MAX_OTHERS))
-    made_of = (data, *(other.data for other in others))
-    return session.combined.get(("starts", run, worker), lambda: Starts(own, others), made_of)
+    sources = (data, *(other.data for other in others))
+    return session.combined.get(("starts", run, worker), lambda: Starts(own, others), sources)
 
 
 def _others(session: Session, listing: Listing, own: Start) -> Iterator[Start]:
@@ -42,11 +42,11 @@ def _others(session: Session, listing: Listing, own: Start) -> Iterator[Start]:
 
 
 def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
-    """Return the same for a report: a mistake of ours about another run must not cost this one."""
+    """Return the same for a report, or None: an error about another run must not break the report of this one."""
     try:
         return starts_of(session, run, worker)
     except Exception as error:
-        _log.warning("the start-ups next to %s of %s cannot be read", worker, run, exc_info=error)
+        _log.warning("the start-up of %s of %s cannot be compared with others", worker, run, exc_info=error)
         return None
 
 

@@ -61,12 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
     compare = commands.add_parser("compare", help="compare two logdirs or traces; with --fail-on, a CI gate")
     compare.add_argument(
-        "a",
-        metavar="BASE",
+        "baseline",
+        metavar="BASELINE",
         nargs="+",
         help="the earlier run: a folder, a trace or a baseline file; several for a gate",
     )
-    compare.add_argument("b", metavar="HEAD", help="the later run")
+    compare.add_argument("candidate", metavar="CANDIDATE", help="the later run")
     add_gate(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     compare.add_argument(
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         default=[],
-        help="only this run; if passed twice, the first is for BASE and the second for HEAD",
+        help="only this run; if passed twice, the first is for BASELINE and the second for CANDIDATE",
     )
     compare.set_defaults(run=_compare)
     add_baseline(commands)
@@ -123,11 +123,11 @@ def _count(text: str) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    paths, runs = [*arguments.a, arguments.b], arguments.only_runs or [""]
+    paths, runs = [*arguments.baseline, arguments.candidate], arguments.only_runs or [""]
     for path in paths:
         check(path)
     if len(runs) > 2:
-        return _fail(f"--run is passed {len(runs)} times; pass one run of BASE and one of HEAD", 2)
+        return _fail(f"--run is passed {len(runs)} times; pass one run of BASELINE and one of CANDIDATE", 2)
     if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
         return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)

@@ -1,4 +1,4 @@
-"""`tb-torchcompile compare A B`: two spans side by side. Each of A and B is a folder or one trace file."""
+"""`tb-torchcompile compare BASELINE CANDIDATE`: compare two spans, each of a folder or of one trace file."""
 
 from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
@@ -26,18 +26,18 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
 def _print_comparison(report: WithJobs) -> None:
     """Print the verdicts, then all tables."""
     console = stdout_console()
-    for side, name in (("A", report.a), ("B", report.b)):
+    for side, name in (("Baseline", report.baseline), ("Candidate", report.candidate)):
         file = name.trace_file or "no trace, only what was compiled"
         print_lines(console, f"{side}: run {name.run}  worker {name.worker}  {file}")
     jobs, compared = report.jobs, report.comparison
-    print_lines(console, *([jobs.verdict] if jobs else []), report.verdict, *compared.notes)
+    print_lines(console, *([jobs.verdict] if jobs else []), report.verdict)
+    print_lines(console, *filter(None, [report.break_even]), *compared.notes)
     console.print()
-    figures = [figure.formatted for figure in (*compared.figures, *report.tables.memory)]
-    print_table(console, "figures", figures, None)
-    of = "a step" if compared.step_time else "the span"
-    print_table(console, f"where {of} goes: the parts sum to its time", compared.parts, None)
+    print_table(console, "figures", [*compared.figures, *report.tables.memory], None)
+    of = "per step" if compared.step_time else "of the span"
+    print_table(console, f"time {of} by part", compared.parts, None)
     for answer in filter(None, (jobs, report.tables, compared)):
         for table in tables_of(type(answer)):
             if any(column.key == "outcome" for column in table.columns):
-                title = table.title if table.rows == "compilations" else f"{table.title} of {of}"
+                title = table.title if table.rows == "compilations" else f"{table.title} {of}"
                 print_table(console, title.lower(), getattr(answer, table.rows), _MAX_ROWS)

@@ -39,22 +39,22 @@ MAX_BYTES = 1 << 20  # GitHub's limit for the summary of one step of a job
 _CUT = "\n\nThis is cut off: it was longer than GitHub shows.\n"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$@-])")
 _MARKS = {"passed": "✅", "failed": "❌", "unknown": "⚠️", "noise": "✅", "not_comparable": "⚠️"}
-_WORDS = {"passed": "passed", "failed": "failed", "unknown": "not known", "noise": "passed: noise"}
+_WORDS = {"passed": "passed", "failed": "failed", "unknown": "inconclusive", "noise": "passed: noise"}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequence[str]) -> int:
     """Print the verdict and write the files; return the exit status.
 
-    paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
-    InvalidGateError, and UserError where a run cannot be read or a file cannot be written.
+    paths: the baselines, and the candidate. runs: the name of a baseline run and of the candidate, "" for the newest.
+    Raises InvalidGateError, and UserError where a run cannot be read or a file cannot be written.
     """
     settings = read_settings(arguments.fail_on, arguments.allow, arguments.name, arguments.config)
     base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
         raise InvalidGateError(
-            f"HEAD is one run, and this baseline holds {1 + len(more)}",
+            f"the candidate is one run, and this baseline file holds {1 + len(more)}",
             file=paths[-1],
             next_step="Name one run",
         )
@@ -86,7 +86,9 @@ def _print(report: GateReport, as_json: bool) -> None:
 def print_gate(report: GateReport) -> None:
     """Print the verdict, each condition with its causes, and the numbers of both sides."""
     console = text_table.stdout_console()
-    print_lines(console, report.verdict, f"BASE: {', '.join(report.base)}", f"HEAD: {report.head}")
+    print_lines(
+        console, report.verdict, f"Baseline: {', '.join(report.baseline)}", f"Candidate: {report.candidate}"
+    )
     print_lines(console, *report.notes, *([f"On {report.on}."] if report.on else []))
     if report.outcome != "not_comparable":
         print_lines(console, *(f"Allowed: {difference}" for difference in report.differences))
@@ -95,7 +97,9 @@ def print_gate(report: GateReport) -> None:
         print_lines(console, f"{row.outcome:8}{row.condition}")
         print_lines(console, row.sentence, *map(_in_a_line, row.causes), indent=" " * 8)
     console.print()
-    text_table.print_table(console, "numbers", report.figures, None, ("label", "base", "head", "change"))
+    text_table.print_table(
+        console, "numbers", report.figures, None, ("label", "baseline", "candidate", "change")
+    )
     for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
         names = ", ".join(row.metric for row in report.figures if row.why_unknown == why)
         print_lines(console, f"Unknown for {names}: {why}.")
@@ -107,7 +111,7 @@ def _in_a_line(cause: GateCause) -> str:
 
 
 def bmf(report: GateReport, head: MeasuredRun) -> str:
-    """Write HEAD's numbers in Bencher's metric format, for a chart over many commits.
+    """Write the candidate's numbers in Bencher's metric format, for a chart over many commits.
 
     One benchmark; by metric ns, bytes or a count, with bounds where the steps give them, without what is unknown.
     """
@@ -123,7 +127,7 @@ def bmf(report: GateReport, head: MeasuredRun) -> str:
 def markdown(report: GateReport, paths: Sequence[str]) -> str:
     """Write a GitHub job summary, a merge request or a chat message.
 
-    paths: of BASE and HEAD, as they were given.
+    paths: of the baselines and the candidate, as they were given.
     """
     text = "\n".join(_lines(report, paths)) + "\n\n"
     data = text.encode("utf-8", "backslashreplace")
@@ -133,19 +137,22 @@ def markdown(report: GateReport, paths: Sequence[str]) -> str:
 
 
 def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
-    yield f"### {_MARKS[report.outcome]} torch.compile: {escaped(report.name or report.head)}\n"
+    yield f"### {_MARKS[report.outcome]} torch.compile: {escaped(report.name or report.candidate)}\n"
     yield f"**{escaped(report.verdict)}**\n"
     yield from (f"- {escaped(_in_a_line(cause))}" for cause in report.causes)
     if report.conditions:
-        yield "\n" + _row(("Condition", "", "Base", "Head", "Noise", "What"))
+        yield "\n" + _row(("Condition", "", "Baseline", "Candidate", "Noise", "What"))
         yield _row(("---", "---", "---:", "---:", "---:", "---"))
         yield from (_row(map(escaped, _cells(row))) for row in report.conditions)
     yield "\n<details><summary>All numbers</summary>\n"
-    yield _row(("Metric", "Base", "Head", "Change"))
+    yield _row(("Metric", "Baseline", "Candidate", "Change"))
     yield _row(("---", "---:", "---:", "---:"))
-    yield from (_row(map(escaped, (row.label, row.base, row.head, row.change))) for row in report.figures)
+    yield from (
+        _row(map(escaped, (row.label, row.baseline, row.candidate, row.change))) for row in report.figures
+    )
     yield "\n</details>\n"
-    yield f"Base: {escaped(', '.join(report.base))}. Head: {escaped(report.head)}. {escaped(report.on)}\n"
+    baseline, candidate = escaped(", ".join(report.baseline)), escaped(report.candidate)
+    yield f"Baseline: {baseline}. Candidate: {candidate}. {escaped(report.on)}\n"
     yield from (f"{escaped(note)}\n" for note in report.notes)
     yield "Reproduce it with\n"
     command = visible(shlex.join(["tb-torchcompile", "compare", *map(_relative, paths), *report.options]))
@@ -155,7 +162,7 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _cells(row: GateCondition) -> tuple[str, ...]:
-    values = (row.base, row.head, row.noise)
+    values = (row.baseline, row.candidate, row.noise)
     base, head, noise = (format_value(METRICS[row.metric].unit, value) for value in values)
     outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
     return row.condition, outcome, base, head, "" if row.noise is None else f"± {noise}", row.sentence
@@ -186,7 +193,7 @@ def junit(report: GateReport) -> str:
     A condition that holds is a failure, one that cannot be checked an error; without conditions there is one case:
     whether the runs can be compared.
     """
-    name = _xml(report.name or report.head)
+    name = _xml(report.name or report.candidate)
     suite = ElementTree.Element("testsuite", name=f"torch.compile: {name}")
     for row in report.conditions:
         _add_case(suite, row.condition, row.outcome, row.sentence, "\n".join(map(_in_a_line, row.causes)))
@@ -242,7 +249,7 @@ def add_gate(compare: argparse.ArgumentParser) -> None:
     for name, content in (
         ("markdown", "the verdict for people, such as a GitHub job summary (appended to what is there)"),
         ("junit", "one test case a condition, as JUnit's XML"),
-        ("bmf", "HEAD's numbers in Bencher's metric format"),
+        ("bmf", "the candidate's numbers in Bencher's metric format"),
     ):
         compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {content}")
 

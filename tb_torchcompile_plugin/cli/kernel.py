@@ -56,7 +56,7 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
         (name,) = similar
     matches = [kernel for kernel in kernels if kernel.name == name]
     if not matches:
-        # a likeness chosen by hand
+        # 0.5: a similarity chosen by hand
         candidates = similar or difflib.get_close_matches(name, names, MAX_NAMES, 0.5) or names
         intro = "Kernels that contain this name:" if similar else "Available:"
         more = f" and {len(candidates) - MAX_NAMES} more" if len(candidates) > MAX_NAMES else ""
@@ -112,7 +112,7 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
 
 
 def print_match(match: KernelMatch) -> None:
-    """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
+    """Print a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
     console = text_table.stdout_console()
     text_table.print_lines(console, match.name, f"  {match.where}")
     if match.ran:

@@ -305,8 +305,8 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
     values = [None if owner is None else getattr(owner, name) for owner in owners]
     if any(isinstance(value, Pair) for value in values):
         pairs = [in_words(name, value) if value else (_UNKNOWN,) * 3 for value in values]
-        for side, texts_of_side in zip(("A", "B", "change"), zip(*pairs)):
-            needs = f"{column.label} B" if side == "A" else ""
+        for side, texts_of_side in zip(("baseline", "candidate", "change"), zip(*pairs)):
+            needs = f"{column.label} candidate" if side == "baseline" else ""
             yield TextColumn(f"{column.label} {side}", texts_of_side, needs=needs)
         return
     kind = "unix" if name == _UNIX_TIME else column.kind or name.rpartition("_")[2]

@@ -158,13 +158,13 @@ _OLD = "some frames were compiled before recording began, or by a torch that doe
 COUNTS: dict[CountName, CountKind] = {
     "breaks": CountKind("graph break", "graph breaks", _breaks),
     "skipped": CountKind(
-        "skipped frame", "skipped frames", _skipped, "torch 2.8 and older write no record of them"
+        "skipped frame", "skipped frames", _skipped, "torch 2.8 and older do not record them"
     ),
     "recompiles": CountKind("recompile", "recompiles", _recompiles),
     "graphs": CountKind("graph", "graphs", _graphs, _OLD),
     "guards": CountKind("guard", "guards", _guards, _OLD),
     "kernels": CountKind("generated kernel", "generated kernels", _kernels),
     "cache_misses": CountKind(
-        "cache miss", "cache misses", _cache_misses, "torch wrote of no lookup in its compile caches"
+        "cache miss", "cache misses", _cache_misses, "torch recorded no lookups in its compile caches"
     ),
 }

@@ -210,10 +210,10 @@ _HEAD = """\
 # Inductor's own benchmark of {name}
 # ({where}).
 #
-# Run it where torch sees a GPU like the one that it was compiled for. The caches are emptied before each launch.
+# Run it with the kind of GPU that it was compiled for. The caches are emptied before each launch.
 #
 #     python {file}
-#     TORCHINDUCTOR_MAX_AUTOTUNE=1 python {file}    # tries what max-autotune tries
+#     TORCHINDUCTOR_MAX_AUTOTUNE=1 python {file}    # tries the configurations of max-autotune
 
 import os
 

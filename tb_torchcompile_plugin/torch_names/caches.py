@@ -79,9 +79,9 @@ def without_code(line: str) -> str:
 _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
 IS_OFF = {
-    _DISABLED: f"All compile caches are switched off ({_DISABLED}): everything is compiled again in each process.",
+    _DISABLED: f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
     _FX: f"The FX graph cache is switched off ({_FX}): graphs are compiled again in each process.",
-    _AOT: f"AOTAutograd's cache is switched off ({_AOT}): a warm start traces again.",
+    _AOT: f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again.",
 }
 SETTINGS = (
     # torch 2.13 moved it

@@ -74,7 +74,7 @@ def peak_of(name: str | None) -> Peak | None:
         )
     except msgspec.DecodeError as error:
         example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
-        raise ValueError(f"{VARIABLE} is not understood ({error}); it looks like {example}") from error
+        raise ValueError(f"{VARIABLE} is invalid ({error}); example: {example}") from error
     if name in peaks_of_user:
         return peaks_of_user[name]
     if " MIG " in name:

@@ -1,7 +1,7 @@
-"""Which library prepares data, computes metrics or writes logs in a function, and where does that belong?
+"""Recognize libraries that prepare data, compute metrics or write logs in a function, with where that work belongs.
 
-Functions are named as the profiler's stacks name them, or with the folder that they are installed in. Standard library
-only: this runs inside training.
+Functions are named as in the profiler's stacks, or with the folder that they are installed in. Standard library only:
+this runs inside training.
 """
 
 import re
@@ -20,18 +20,18 @@ class LibraryWork(NamedTuple):
 
 
 _INSTALLED = r"(?:.*[\\/](?:site|dist)-packages[\\/])?"
-# What it is, where it belongs, the packages that do it, and files and functions of others. The first match counts.
+# The work, where it belongs, packages that do it, and files and functions of others. The first match counts.
 _ROWS = (
     (
         "tokenizes text",
-        "Tokenize once before the loop and keep the result, as datasets.map does, or in the data loader's workers; "
+        "Tokenize once before the loop and keep the result, for example with datasets.map, or in data loader workers; "
         "give a tokenizer a list of texts, not one after the other",
         "tokenizers sentencepiece tiktoken spacy nltk",
         r"transformers[\\/](?:models[\\/]\w+[\\/])?tokenization_",
     ),
     (
         "transforms data",
-        "Transform in the data loader's workers, DataLoader(..., num_workers=4), or a whole batch at once on the GPU: "
+        "Transform in data loader workers, DataLoader(..., num_workers=4), or whole batches on the GPU: "
         "the transforms of torchvision.transforms.v2 take batches",
         "torchaudio albumentations PIL cv2 skimage imgaug imageio librosa soundfile decord",
         r"torchvision[\\/](?:transforms|io)[\\/]|kornia[\\/]augmentation[\\/]"
@@ -40,13 +40,13 @@ _ROWS = (
     (
         "computes metrics",
         "Compute metrics once per epoch or every 100 steps, and collect predictions or counts on the GPU until then. "
-        "What checks the inputs in each step can be switched off, as by validate_args=False of torchmetrics",
+        "Disable input checks in each step, for example with validate_args=False in torchmetrics",
         "torchmetrics torcheval evaluate pycocotools seqeval sacrebleu rouge_score",
         r"sklearn[\\/](?:metrics|utils)[\\/]|(?:pytorch_)?lightning[\\/](?:pytorch[\\/])?utilities[\\/]grads\.py",
     ),
     (
         "writes logs",
-        "Log every 50 or 100 steps, and few values: keep them on the GPU until then, and read them at once",
+        "Log a few values every 50 or 100 steps: keep them on the GPU until then, and read them at once",
         "wandb mlflow tensorboard tensorboardX comet_ml neptune clearml swanlab logging",
         r"csv\.py|torch[\\/]utils[\\/]tensorboard[\\/]|accelerate[\\/]tracking\.py"
         r"|(?:pytorch_)?lightning(?:_fabric)?[\\/](?:\w+[\\/])?loggers[\\/]"
@@ -55,13 +55,13 @@ _ROWS = (
     ),
     (
         "prepares data",
-        "Prepare data once before the loop, in the data loader's workers, or with tensors on the GPU",
+        "Prepare data once before the loop, in data loader workers, or with tensors on the GPU",
         "pandas polars pyarrow datasets h5py zarr webdataset",
         r"(?!)",  # none
     ),
     (
         "clips gradients",
-        "Clip once for all parameters, with foreach as it is by default, and do not read the norm in each step",
+        "Clip all parameters at once, with the default foreach, and do not read the norm in each step",
         "",
         r"torch[\\/]nn[\\/]utils[\\/]clip_grad\.py",
     ),
@@ -80,8 +80,8 @@ _matches = [
 @lru_cache(patterns.CACHED_NAMES)
 def library_work(function: str) -> LibraryWork | None:
     """Return what a library does in a function that is named `file(line): function`; None for anything else."""
-    found = ((texts, match(function)) for texts, match in _matches)
-    return next((LibraryWork(match["library"], *texts) for texts, match in found if match), None)
+    attempts = ((texts, match(function)) for texts, match in _matches)
+    return next((LibraryWork(match["library"], *texts) for texts, match in attempts if match), None)
 
 
 def is_library_work(function: str) -> bool:

@@ -1,6 +1,5 @@
-"""run_lines.py: all runs of a logdir in a line each, and what is read for that."""
+"""run_lines.py: all runs of a logdir in a line each, read in the background."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
@@ -10,15 +9,14 @@ import pytest
 
 from recordings import Recording
 from served import in_the_end, wait_for
-from tb_torchcompile_plugin.analysis.compare.all_runs import BEING_READ, NO_COMPILE_DATA, AllRuns
+from tb_torchcompile_plugin.analysis.compare.all_runs import NO_COMPILE_DATA, WAITING, AllRuns
 from tb_torchcompile_plugin.api import run_lines
 from tb_torchcompile_plugin.api.catalog import BaselineRef
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
-from tb_torchcompile_plugin.reader.compile_data import read_compile_data
-from tb_torchcompile_plugin.reader.trace import kineto
+from tb_torchcompile_plugin.logdir.discovery import File
 from traces import slice_, write_trace
 
 SPAN = "1795230252555613000"
@@ -50,21 +48,70 @@ def settled(session: Session, pin: str = "") -> AllRuns:
     return session.all_runs(pin)
 
 
-def test_no_trace_is_opened_and_summaries_tell_their_half(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_run_is_read_and_kept(tmp_path: Path, session: Session) -> None:
     for name in ("a", "b"):
         add_run(tmp_path, name)
-    monkeypatch.setattr(kineto, "ingest", lambda *_: pytest.fail("a trace was opened"))
     first = session.all_runs("")
-    assert [(row.run, row.read, row.step_us) for row in first.rows] == [
-        ("a", False, None),
-        ("b", False, None),
-    ]
+    assert first.reading == 2 and {row.why_unknown.trace for row in first.rows} == {WAITING}
     rows = settled(session).rows
-    assert [(row.compile_s, row.compilations, row.recompiles) for row in rows] == [(1.0, 1, 0)] * 2
+    assert [(row.run, row.step_us, row.compile_s, row.compilations) for row in rows] == [
+        ("a", 100.0, 1.0, 1),
+        ("b", 100.0, 1.0, 1),
+    ]
     again = Session([("", str(tmp_path / "runs"))])
     assert again.all_runs("").reading == 0 and again.all_runs("").rows == rows, "they are kept"
+
+
+def order_of_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose traces are read, in order."""
+    order: list[str] = []
+    read = run_lines.read
+
+    def noting(file: File, *arguments: Any) -> Any:
+        order.append(Path(file.path).parent.name)
+        return read(file, *arguments)
+
+    monkeypatch.setattr(run_lines, "read", noting)
+    return order
+
+
+def test_the_newest_run_is_read_first_and_each_once(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_of_reading(monkeypatch)
+    for age, name in enumerate(("new", "old", "older")):
+        add_run(tmp_path, name)
+        for path in (tmp_path / "runs" / name).iterdir():
+            path.rename(path.with_name(path.name.replace(SPAN, str(int(SPAN) - age))))
+    settled(session)
+    assert order == ["new", "old", "older"]
+
+
+def test_nothing_is_read_before_somebody_asks_and_while_a_run_is_opened(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_of_reading(monkeypatch)
+    add_run(tmp_path, "a")
+    add_run(tmp_path, "b")
+    session.runs()
+    ask(session, "overview", run="a", worker="w", span=SPAN)
+    assert order == []
+    is_reading = True
+    monkeypatch.setattr(Session, "is_reading", property(lambda _: is_reading))
+    assert session.all_runs("").reading == 1
+    ask(session, "step", run="a", worker="w", span=SPAN)  # is not held up
+    assert not session.all_runs("").rows[1].read
+    is_reading = False
+    assert settled(session).rows[1].read and order == ["b"]
+
+
+def test_a_trace_that_cannot_be_read_costs_its_own_run(tmp_path: Path, session: Session) -> None:
+    for name in ("a", "b"):
+        add_run(tmp_path, name)
+    (tmp_path / "runs" / "a" / f"w.{SPAN}.pt.trace.json").write_text('{"traceEvents": 5}')
+    a, b = settled(session).rows
+    assert b.read and not a.read and a.compile_s == 1.0
+    assert a.why_unknown.trace.startswith("It cannot be read: ")
 
 
 def test_a_run_that_was_opened_is_known_from_then_on(tmp_path: Path, session: Session) -> None:
@@ -97,14 +144,13 @@ def test_the_first_finding_of_a_job_is_that_of_all_ranks(
     assert row.ranks == 2 and row.finding == report.findings[0].title != alone.finding
 
 
-def test_a_log_counts_once_it_was_read(tmp_path: Path, recording: Recording, session: Session) -> None:
+def test_a_log_is_read_too(tmp_path: Path, recording: Recording, session: Session) -> None:
     (tmp_path / "runs").mkdir()
     (log,) = recording("breaks").glob("*.log")
     (tmp_path / "runs" / log.name).write_bytes(log.read_bytes())
     (row,) = session.all_runs("").rows
     assert (row.span, row.compile_s, row.graph_breaks) == (None, None, None)
-    ask(session, "compile", run=".", worker=row.worker)
-    (row,) = session.all_runs("").rows
+    (row,) = settled(session).rows
     assert row.graph_breaks == 4 and row.compile_s == pytest.approx(4.556, abs=0.001)
 
 
@@ -113,22 +159,7 @@ def test_a_summary_that_cannot_be_read_costs_its_own_run(tmp_path: Path, session
         add_run(tmp_path, name)
     (tmp_path / "runs" / "a" / f"w.{SPAN}.pt.compile.pb").write_bytes(b"\xff no summary")
     a, b = settled(session).rows
-    assert a.compile_s is None and b.compile_s == 1.0
-
-
-def test_what_is_being_read_counts_once(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        add_run(tmp_path, name)
-    may_read = threading.Event()
-    read = read_compile_data
-    monkeypatch.setattr(run_lines, "read_compile_data", lambda worker: may_read.wait(120) and read(worker))
-    answer = session.all_runs("")
-    assert answer.reading == 2 and "2 summaries are being read" in answer.headline
-    assert {row.why_unknown.compile for row in answer.rows} == {BEING_READ}
-    may_read.set()
-    assert settled(session).reading == 0
+    assert a.compile_s is None and b.compile_s == 1.0 and a.step_us == 100.0
 
 
 def test_a_report_says_the_same_of_a_run_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,23 +189,19 @@ def test_a_run_that_was_opened_is_known_where_nothing_can_be_written(
 
 
 def test_why_something_is_not_known_of_a_run(tmp_path: Path, session: Session) -> None:
-    for name in ("on_the_cpu", "unread", "without_trace"):
+    for name in ("on_the_cpu", "without_trace"):
         add_run(tmp_path, name)
     (tmp_path / "runs" / "without_trace" / f"w.{SPAN}.pt.trace.json").unlink()
     (tmp_path / "runs" / "on_the_cpu" / f"w.{SPAN}.pt.compile.pb").unlink()
-    ask(session, "overview", run="on_the_cpu", worker="w", span=SPAN)
-    answer = settled(session)
-    cpu, unread, traceless = (row.why_unknown for row in answer.rows)
+    cpu, traceless = (row.why_unknown for row in settled(session).rows)
     assert (cpu.step, cpu.gpu, cpu.trace, cpu.compile) == (
         "",
         "Nothing ran on a GPU, or records of it are missing",
         "",
         NO_COMPILE_DATA,
     )
-    assert {unread.step, unread.gpu, unread.trace} == {"The trace is not read yet: open the run to read it"}
     assert {traceless.step, traceless.gpu, traceless.trace} == {"There is no trace"}
-    assert unread.compile == traceless.compile == ""
-    assert "1 trace is not read yet" in answer.headline
+    assert traceless.compile == ""
 
 
 def test_the_baseline_run_is_found_by_what_ran_once_it_is_read(

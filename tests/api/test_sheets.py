@@ -101,3 +101,40 @@ def test_rows_are_told_apart_by_the_same_fields_as_elsewhere() -> None:
     row = Row(1, "a", "x.py", 7, "0/0", 0, 1.0, 2, 3.0, 4.0, 512, 6, 0.5, True, "hit", ("b",), {}, "c")
     names = tables_of(Answer)[0].names
     assert key_of(row) == ",".join(dict.fromkeys(str(getattr(row, name)) for name in names))
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A row within a row."""
+
+    kernel: str
+    time_us: float
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A row with rows."""
+
+    name: str
+    device: int | Literal["cpu"]
+    artifact: Annotated[int | None, column_head(unseen=True)]
+    grid: list[int]
+    parts: Annotated[list[Part], column_head("Its parts", inner=True)]
+    others: list[Part]
+
+
+class Wholes(msgspec.Struct, frozen=True):
+    """Rows with rows."""
+
+    rows: list[Whole]
+
+
+def test_rows_within_a_row_are_counted_and_have_columns_of_their_own() -> None:
+    (table,) = tables_of(Wholes)
+    assert [(column.key, column.kind) for column in table.columns] == [
+        ("name", "text"),
+        ("device", "word"),
+        ("grid", "text"),
+        ("parts", "rows"),
+    ]
+    (inner,) = table.inner
+    assert (inner.rows, inner.title) == ("parts", "Its parts")
+    assert [column.key for column in inner.columns] == ["kernel", "time_us"]

@@ -15,16 +15,16 @@ def test_operators_are_told_split_and_searched(tab: Tab) -> None:
     tab.open(run="resnet18_eager", panel="operators")
     tab.wait_text("h1", "of host time")
     rows = {row[0]: row for row in tab.rows("Operators")}
-    tab.click("[role='tab']", "Input shapes")
+    tab.click("[role='tab']", "By input shape")
     tab.wait(lambda: any(row[1].startswith("[[") for row in tab.rows("Operators")), "rows by shape")
     assert len(rows) > 10 and "aten::cudnn_convolution" in rows
-    tab.click("[role='tab']", "Call site")
+    tab.click("[role='tab']", "By call site")
     tab.wait_text("[role='note']", "with_stack=True")
 
 
 def test_modules_come_from_stacks_and_inside_of_compiled_code_from_the_graph(tab: Tab) -> None:
     tab.open(run="breaks", panel="your_code", section="modules")
-    tab.wait_text("h1", "14 modules")
+    tab.wait_text("main p", "14 modules")
     names = [row[0].strip() for row in tab.rows("Modules")]
     assert names[:4] == ["OptimizedModule_0", "Breaks_0", "m3", "m3.2"]
 
@@ -38,7 +38,7 @@ def test_memory_says_how_to_record_it(tab: Tab) -> None:
 def test_memory_over_time_and_by_owner(add_recording: Callable[[str], str], tab: Tab) -> None:
     tab.open(run=add_recording("key_averages"), panel="memory", worker="key_averages_eager_shapes")
     tab.wait_text("h1", "GPU 0 peaked at 95.0 MB")
-    tab.wait_text("h1", "75.0 MB of it was there before recording began")
+    tab.wait_text("h1", "75.0 MB of that was allocated before the recording began")
     assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
     tab.wait_count("svg path.allocated", 1)  # what the CPU holds needs no curve
 

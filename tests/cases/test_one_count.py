@@ -87,7 +87,7 @@ def test_what_was_compiled_while_profiling_is_one_number(capsys: Capture) -> Non
     answers = Answers(CASES / "pytorch163093_plateau", capsys)
     inside_us = answers.span["compile_overlap"]["inside_us"]
     assert inside_us == answers.findings["compile_in_steps"]["evidence"]["compile_us"]
-    assert f"{duration(inside_us)} of it inside ProfilerStep#5" in answers.span["overview"]["headline"]
+    assert f"including {duration(inside_us)} inside ProfilerStep#5" in answers.span["overview"]["headline"]
     assert duration(inside_us) in answers.span["headlines"]["compile_time"]
     folder = str(CASES / "pytorch163093_plateau")
     assert main(["compare", folder, folder]) == 0

@@ -191,7 +191,7 @@ def test_fewer_breaks_in_a_damaged_log_are_not_known(recording, tmp_path, capsys
         (tmp_path / name).mkdir()
         (tmp_path / name / log.name).write_bytes(data)
     assert compare(tmp_path / "base", tmp_path / "head", "breaks>0", "compile>50%") == 4
-    assert "HEAD: 1 record of its compile data could not be read" in capsys.readouterr().out
+    assert "candidate: 1 record of its compile data could not be read" in capsys.readouterr().out
 
 
 def _damaged(log: bytes) -> bytes:
@@ -243,7 +243,7 @@ def test_a_baseline_alone_is_compared_without_conditions(recording, tmp_path, ca
     assert re.search(r"base\.tbtc: 2 runs, [\d.]+ kB", capsys.readouterr().out)
     assert main(["compare", file, str(recording("breaks")), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["outcome"] == "passed" and len(report["base"]) == 2 and report["conditions"] == []
+    assert report["outcome"] == "passed" and len(report["baseline"]) == 2 and report["conditions"] == []
     assert main(["compare", str(recording("breaks")), file]) == 2
     assert "holds 2" in capsys.readouterr().err
     assert main(["baseline", "save", str(recording("breaks")), str(tmp_path / "base.bin")]) == 2
@@ -254,7 +254,7 @@ def test_another_gpu_has_status_four_and_is_named(recording, tmp_path, capsys):
     (path,) = (tmp_path / "other").glob("*.pt.trace.json")
     path.write_text(path.read_text().replace("NVIDIA H200", "NVIDIA H100"))
     assert compare(recording("resnet18"), tmp_path / "other", "step>3%") == 4
-    assert "BASE ran on NVIDIA H200, HEAD on NVIDIA H100" in capsys.readouterr().out
+    assert "The baseline ran on NVIDIA H200, the candidate on NVIDIA H100" in capsys.readouterr().out
     assert compare(recording("resnet18"), tmp_path / "other", "step>3%", allow="gpu") == 0
 
 
@@ -266,23 +266,23 @@ def test_a_run_that_fell_back_to_the_cpu_is_four(tmp_path, capsys):
     for name, work, cards in (("base", [kernel("k", 20, 30)], [card]), ("head", [], [])):
         write_trace(tmp_path / name, [*step, *work], deviceProperties=cards)
     assert compare(tmp_path / "base", tmp_path / "head", "step>3%") == 4
-    assert "BASE ran on H200, HEAD on CPU" in capsys.readouterr().out
+    assert "The baseline ran on H200, the candidate on CPU" in capsys.readouterr().out
 
 
 def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):
     """One of the two recompiled twice."""
     assert compare(recording("ddp"), recording("ddp"), "recompiles>0") == 0
     out = capsys.readouterr().out
-    assert re.search(r"^Recompiles +2 +2 ", out, re.MULTILINE) and "HEAD ran as 2 ranks" in out
+    assert re.search(r"^Recompiles +2 +2 ", out, re.MULTILINE) and "The candidate ran as 2 ranks" in out
     assert re.search(r"^Guards +1,707 +1,707 ", out, re.MULTILINE)
     assert compare(recording("breaks"), recording("ddp"), "recompiles>0") == 4
     words = " ".join(capsys.readouterr().out.split())
-    assert "Ranks: 1 of 1 recorded in BASE, 2 of 2 recorded in HEAD." in words
+    assert "Ranks: 1 of 1 recorded in the baseline, 2 of 2 recorded in the candidate." in words
     shutil.copytree(recording("ddp"), tmp_path / "one")
     for file in (*(tmp_path / "one").glob("*rank_1_*"), *(tmp_path / "one").glob("rank1.*")):
         file.unlink()
     assert compare(recording("ddp"), tmp_path / "one", "recompiles>0") == 4
-    assert "1 of 2 recorded in HEAD" in capsys.readouterr().out
+    assert "1 of 2 recorded in the candidate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("logs", [True, False])

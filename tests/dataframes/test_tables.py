@@ -114,10 +114,12 @@ def test_two_runs_are_compared(tables: Tables) -> None:
     compared = tables.compare("resnet18_eager", "resnet18")
     assert compared.verdict.startswith("No clear difference: the mean step takes 13.0 ms instead of 13.6 ms")
     step = compared.figures.set_index("name").loc["step_us"]
-    assert step.value_delta == pytest.approx(step.value_b - step.value_a)
-    assert {"time_us_a", "time_us_b", "launches_delta"} <= {*compared.kernels}
+    assert step.value_delta == pytest.approx(step.value_candidate - step.value_baseline)
+    assert {"time_us_baseline", "time_us_candidate", "launches_delta"} <= {*compared.kernels}
     assert compared.compilations.empty
-    assert {"duration_s_a", "duration_s_b", "duration_s_delta", "outcome"} <= {*compared.compilations}
+    assert {"duration_s_baseline", "duration_s_candidate", "duration_s_delta", "outcome"} <= {
+        *compared.compilations
+    }
     with pytest.raises(UserError, match="nowhere"):
         tables.compare("nowhere", "resnet18")
 

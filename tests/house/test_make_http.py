@@ -18,15 +18,18 @@ def test_the_committed_page_is_fresh() -> None:
     assert SCRIPT["generate"](page) == page, "run `make types`"
 
 
+_FIELDS = ("kind", "epoch", "compile_id", "function", "ranks", "value")
+
+
 def test_an_example_has_all_fields_and_the_first_value_of_each() -> None:
     kind = inspect.type_info(ROUTES["rank_differences"].answer)
-    group = {"ranks": [0, 1, 2], "value": "compiled"}
+    own = {"kind": "compilation", "epoch": 0, "value": "compiled"}
     rows = [
-        {"kind": "compilation", "epoch": 0, "compile_id": "0/1", "function": "", "groups": []},
-        {"kind": "compilation", "epoch": 0, "compile_id": "0/2", "function": "forward", "groups": [group]},
+        own | {"compile_id": "0/1", "function": "", "ranks": []},
+        own | {"compile_id": "0/2", "function": "forward", "ranks": [0, 1, 2]},
     ]
-    row = rows[0] | {"function": "forward", "groups": [group | {"ranks": [0, 1]}]}
-    answer = {"ranks": [0, 1], "differences": rows}
-    assert SCRIPT["_example"](kind, [answer], ()) == {"ranks": [0, 1], "differences": [row]}
-    empty = SCRIPT["_example"](kind, [{"ranks": [0, 1], "differences": []}], ())
+    row = {key: (rows[0] | {"function": "forward", "ranks": [0, 1]})[key] for key in _FIELDS}
+    answer = {"sentences": ["One."], "ranks": [0, 1], "differences": rows}
+    assert SCRIPT["_example"](kind, [answer], ()) == {**answer, "differences": [row]}
+    empty = SCRIPT["_example"](kind, [{**answer, "differences": []}], ())
     assert list(empty["differences"][0]) == list(row) and empty["differences"][0]["function"] == "…"

@@ -41,7 +41,7 @@ def test_it_answers_what_the_command_prints(
     printed = json.loads(capsys.readouterr().out)
     assert (answer["verdict"], answer["comparison"]) == (printed["verdict"], printed["comparison"])
     assert ask_span(client, A | B, "compare_tables").get_json() == printed["tables"]
-    assert answer["a"] == A | {"trace_file": "vm_1119.1795230258714803450.pt.trace.json"}
+    assert answer["baseline"] == A | {"trace_file": "vm_1119.1795230258714803450.pt.trace.json"}
 
 
 def test_a_comparison_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,14 +65,14 @@ def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client)
     ("ids", "status", "message"),
     [
         (A, 400, "missing parameters: run2, worker2"),
-        (A | B | {"run": "gone"}, 404, "A: there is no worker 'vm_1119' in run 'gone'"),
-        (A | B | {"span2": "7"}, 404, "B: worker 'vm_424' has no span '7'"),
+        (A | B | {"run": "gone"}, 404, "baseline: there is no worker 'vm_1119' in run 'gone'"),
+        (A | B | {"span2": "7"}, 404, "candidate: worker 'vm_424' has no span '7'"),
         (
             A | {"run2": "resnet18_eager", "worker2": "vm_1119"},
             404,
-            "B: worker 'vm_1119' has no compile data",
+            "candidate: worker 'vm_1119' has no compile data",
         ),
-        (A | {"run2": "damaged", "worker2": "w", "span2": "1"}, 422, "B: "),
+        (A | {"run2": "damaged", "worker2": "w", "span2": "1"}, 422, "candidate: "),
     ],
 )
 def test_errors_name_the_side(client: Client, ids: dict[str, str], status: int, message: str) -> None:
@@ -80,7 +80,7 @@ def test_errors_name_the_side(client: Client, ids: dict[str, str], status: int, 
     error = error_of(response)
     assert response.status_code == status
     assert error["message"].startswith(message)
-    assert error["file"].endswith("w.1.pt.trace.json") or message != "B: "
+    assert error["file"].endswith("w.1.pt.trace.json") or message != "candidate: "
 
 
 def test_both_sides_are_read_at_the_same_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

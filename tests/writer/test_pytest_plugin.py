@@ -89,10 +89,10 @@ def test_each_failure_names_its_reason_and_line(printed: str) -> None:
         r"assert 1 graph break == 0\nE +/.*test_model\.py:6: Call to `torch\._dynamo\.graph_break\(\)`",
         r"assert 0 == 1 graph break\nE +/.*test_model\.py:6: Call to",
         r"assert not 1 recompile: /.*test_model\.py:21: <lambda>: 0/0: tensor 'x' dtype mismatch",
-        r"UnknownCount: the number of skipped frames is unknown: torch 2\.8 and older write no record"
+        r"UnknownCount: the number of skipped frames is unknown: torch 2\.8 and older do not record"
         if torch_before("2.9")
         else r"assert 1 skipped frame < 1\nE +/.*test_model\.py:33: loop: ",
-        r"UnknownCount: the number of cache misses is unknown: torch wrote of no lookup",
+        r"UnknownCount: the number of cache misses is unknown: torch recorded no lookups",
     ):
         assert re.search(said, printed), said
 

@@ -194,8 +194,8 @@ export interface CodeKernels {
 }
 
 export interface Collective {
-  device: number;
   name: string;
+  device: number;
   size_bytes: number | null;
   kernels: number;
   time_us: number;
@@ -244,9 +244,10 @@ export interface Collectives {
 }
 
 export interface CompareReport {
-  a: SpanName;
-  b: SpanName;
+  baseline: SpanName;
+  candidate: SpanName;
   verdict: string;
+  break_even: string;
   comparison: Comparison;
 }
 
@@ -318,9 +319,9 @@ export interface CompilationDifference {
   file: string;
   line: number | null;
   direction: Direction;
-  a: Compiled | null;
-  b: Compiled | null;
-  compile_ids: string;
+  baseline: Compiled | null;
+  candidate: Compiled | null;
+  both_ids: string;
   duration_s: Pair;
   graph_ops: Pair;
   outcome: Outcome;
@@ -533,15 +534,7 @@ export interface Curve {
   reserved_bytes: number[] | null;
 }
 
-export type DeterminedBy = 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
-
-export interface DeviceIdle {
-  device: number;
-  idle_us: number;
-  gaps: number;
-  causes: IdleCauses;
-  histogram: GapBin[];
-}
+export type DeterminedBy = 'eager_predicted' | 'measured' | 'nothing_ran' | 'unknown';
 
 export interface DeviceInStep {
   device: number;
@@ -706,8 +699,11 @@ export interface FailedGuard {
 
 export interface Figure {
   name: string;
+  label: string;
+  baseline: string;
+  candidate: string;
+  change: string;
   value: Pair;
-  formatted: FormattedPair;
 }
 
 export interface Finding {
@@ -767,13 +763,6 @@ export interface FlameThread {
   frames: FlameFrame[];
 }
 
-export interface FormattedPair {
-  label: string;
-  a: string;
-  b: string;
-  change: string;
-}
-
 export interface Frame {
   file: string;
   line: number;
@@ -813,13 +802,6 @@ export interface Gain {
   compiled_run: string;
 }
 
-export interface GapBin {
-  from_us: number;
-  to_us: number | null;
-  gaps: number;
-  idle_us: number;
-}
-
 export interface GeneratedKernels {
   compile_id: string;
   epoch: number;
@@ -853,12 +835,10 @@ export interface GpuUtilization {
   mean: DeviceInStep | null;
   idle_reasons: IdleReason[];
   idle_reasons_of: string;
-  idle: DeviceIdle[];
-  streams: Stream[];
-  steps: StepUtilization[];
-  window: StepUtilization | null;
   longest_gaps: IdleGap[];
+  streams: Stream[];
   launch_stats: LaunchStats | null;
+  launch_calls: LaunchCall[];
 }
 
 export interface GraphBreak {
@@ -1060,8 +1040,8 @@ export interface IdleCauses {
 }
 
 export interface IdleGap {
-  device: number;
   start_us: number;
+  device: number;
   idle_us: number;
   step: string | null;
   cause: HostKind;
@@ -1075,9 +1055,9 @@ export interface IdleGap {
 }
 
 export interface IdleReason {
+  name: string;
   device: number;
   cause: HostCause;
-  name: string;
   file: string;
   line: number;
   idle_us: number;
@@ -1233,8 +1213,8 @@ export interface KernelDifference {
   category: Category;
   change: Change;
   places: number;
-  a: SideWork;
-  b: SideWork;
+  baseline: SideWork;
+  candidate: SideWork;
   time_us: Pair;
   launches: Pair;
   outcome: Outcome;
@@ -1352,8 +1332,8 @@ export interface LaunchStats {
   queue_wait_p95_us: number | null;
   short_events: number;
   short_percent: number | null;
-  calls: LaunchCall[];
   cuda_graphs: CudaGraphs;
+  facts: Fact[];
 }
 
 export interface Ledger {
@@ -1621,8 +1601,8 @@ export interface Overview {
 }
 
 export interface Pair {
-  a: number | null;
-  b: number | null;
+  baseline: number | null;
+  candidate: number | null;
   delta: number | null;
 }
 
@@ -1659,7 +1639,7 @@ export interface Payback {
   break_even: BreakEven[];
 }
 
-export type PaybackVerdict = 'never' | 'pays' | 'unknown';
+export type PaybackVerdict = 'not_worth_it' | 'unknown' | 'worth_it';
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -1891,24 +1871,25 @@ export interface RunRef {
 }
 
 export interface RunRow {
+  run: string;
+  step_us: number | null;
+  deviation_us: number | null;
+  change_percent: number | null;
+  within_noise: boolean | null;
+  finding: string | null;
   compile_s: number | null;
-  compilations: number | null;
   graph_breaks: number | null;
   recompiles: number | null;
-  finding: string | null;
-  severity: Severity | null;
-  step_us: number | null;
-  times: StepTimes | null;
   gpu_busy_percent: number | null;
   compiled_percent: number | null;
-  run: string;
+  compilations: number | null;
+  recorded_s: number | null;
+  ranks: number;
   worker: string;
   span: string | null;
-  ranks: number;
-  recorded_s: number | null;
+  severity: Severity | null;
   read: boolean;
-  change_percent: number | null;
-  within_noise: boolean;
+  times: StepTimes | null;
   why_unknown: WhyUnknown;
 }
 
@@ -2138,13 +2119,28 @@ export interface StepPart {
 }
 
 export interface StepReport {
-  headline: string;
+  sentences: string[];
   step_time: StepTime;
   times: StepTimes | null;
-  steps: StepBreakdown[];
+  steps: StepRow[];
   slow: SlowStep[];
   window: StepBreakdown | null;
   mean_parts: MeanPart[];
+}
+
+export interface StepRow {
+  step: string | null;
+  device: number | null;
+  start_us: number;
+  wall_us: number;
+  parts: StepPart[];
+  times_median: number | null;
+  slow_because: string | null;
+  busy_percent: number | null;
+  bound: Bound | null;
+  launches: number | null;
+  kernel_launch_us: number | null;
+  graph_replays: number | null;
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';
@@ -2166,8 +2162,8 @@ export interface StepTime {
 }
 
 export interface StepTimeDifference {
-  a: StepTimes;
-  b: StepTimes;
+  baseline: StepTimes;
+  candidate: StepTimes;
   noise_us: number | null;
   within_noise: boolean | null;
 }
@@ -2181,20 +2177,9 @@ export interface StepTimes {
   deviation_us: number | null;
 }
 
-export interface StepUtilization {
-  step: string | null;
-  start_us: number;
-  wall_us: number;
-  devices: DeviceInStep[];
-  verdict: Verdict;
-  launches: number;
-  kernel_launch_us: number;
-  graph_replays: number;
-}
-
 export interface Stream {
-  device: number;
   stream: number | null;
+  device: number;
   events: number;
   busy_us: number;
   busy_percent: number | null;

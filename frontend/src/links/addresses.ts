@@ -171,7 +171,7 @@ export function toSlices(query: string): HashChange {
   return { ...toTimeline(), 'search.timeline': query };
 }
 
-/** A part of a picture links to the list that it is the sum of; with Shift to the timeline. */
+/** A part of a picture links to the rows that it is the sum of; with Shift, kernels lead to the timeline. */
 export const withShift = (event: Event): boolean => 'shiftKey' in event && event.shiftKey === true;
 
 const LISTS: Record<string, HashChange> = {
@@ -185,15 +185,19 @@ const LISTS: Record<string, HashChange> = {
   profiler_overhead: toPanel('step'),
 };
 
-const toIdle = (kind: HostKind): HashChange => ({ panel: 'step', row: `idle:${kind}` });
+/** The lines and operators on whose time a step waits for this. */
+export const toIdle = (kind: string): HashChange => ({
+  ...toPanel('step', 'ledger'),
+  'search.ledger': kind.replaceAll('_', ' '),
+});
 
 /** key: of a part ("gpu gemm", "idle python", "compute"). */
 export function toPart(key: string, event: Event): HashChange {
   const [, kind, part] = /^(?:(\w+) )?(\w+)$/.exec(key)!;
   if (kind === 'host')
     return part === 'compiled_graph' ? toPanel('compilations', 'regions') : toPanel('operators');
+  if (part !== 'compiled_graph' && isHostKind(part!)) return toIdle(part);
   const then = withShift(event) ? 'timeline' : null;
-  if (part !== 'compiled_graph' && isHostKind(part!)) return { ...toIdle(part), then };
   return { ...(isCategory(part!) ? toCategory(part) : LISTS[part!]), then };
 }
 
@@ -231,7 +235,7 @@ const IDLE: Partial<Record<HostCause | LateCause, HostKind>> = {
 export function toHostCause(cause: HostCause | LateCause, name: string, event: Event): HashChange {
   const [panel, table] = HOST_LISTS[cause] ?? [];
   if (name && (!panel || withShift(event))) return toSlices(name.slice(0, NAME_IN_ADDRESS));
-  if (!panel) return { ...toIdle(IDLE[cause] ?? 'python'), then: withShift(event) ? 'timeline' : null };
+  if (!panel) return toIdle(IDLE[cause] ?? 'python');
   return {
     ...toPanel(panel, table),
     ...(table && name ? { [`search.${table}`]: name.slice(0, NAME_IN_ADDRESS) } : {}),

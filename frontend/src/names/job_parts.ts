@@ -12,7 +12,7 @@ const hatched = (line: string, ground: string) =>
 /** They sum to the span, in this order. */
 export const JOB_PARTS: Record<JobPart, Look> = {
   compute_us: ['compute', 'var(--measure)'],
-  overlapped_us: ['overlapped', 'var(--cat-attention)'],
+  overlapped_us: ['overlapped', 'color-mix(in srgb, var(--cat-communication) 45%, var(--measure))'],
   exposed_transfer_us: ['exposed transfer', 'var(--cat-communication)'],
   exposed_wait_us: ['exposed wait', hatched('var(--cat-communication)', 'var(--bg)')],
   exposed_unknown_us: ['exposed unknown', 'var(--cat-other)'],

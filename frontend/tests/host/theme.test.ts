@@ -120,6 +120,7 @@ describe.each([
       new Map([...of].filter(([key]) => key.startsWith(prefix)));
     for (const kinds of [
       named(palette, 'cat-'),
+      named(palette, 'host-'),
       named(colors(light), 'phase-'),
       named(colors(part === light ? day : night), 'tl-').set('warn-line', palette.get('warn-line')!),
     ]) {
@@ -141,7 +142,7 @@ describe.each([
     const [day, night] = stage.split("[data-theme='dark']") as [string, string];
     const drawn = new Map([...colors(light), ...palette, ...colors(part === light ? day : night)]);
     for (const [key, color] of drawn) {
-      if (!/^(cat|phase|tl)-/.test(key)) continue;
+      if (!/^(cat|host|phase|tl)-/.test(key)) continue;
       const { tints, texts } = inkOf(rgb(color), rgb(palette.get('bg')!));
       tints.forEach((tint, i) => {
         const text = texts[i] === '#000' ? '#000000' : '#ffffff';

@@ -40,7 +40,10 @@ describe('what the host does', () => {
       'search.operators': 'aten::mm',
     });
     expect(toHostCause('guards', '', PLAIN)).toMatchObject({ panel: 'compilations' });
-    expect(toHostCause('waiting', '', PLAIN)).toMatchObject({ row: 'idle:waiting_for_gpu', then: null });
+    expect(toHostCause('waiting', '', PLAIN)).toMatchObject({
+      section: 'ledger',
+      'search.ledger': 'waiting for gpu',
+    });
   });
 
   it('leads to its slices where no panel lists it, and with Shift', () => {
@@ -50,8 +53,7 @@ describe('what the host does', () => {
     });
     expect(toHostCause('operator', 'aten::mm', SHIFT)).toMatchObject({ 'search.timeline': 'aten::mm' });
     expect(toHostCause('nothing', '', SHIFT)).toMatchObject({
-      row: 'idle:unaccounted',
-      then: 'timeline',
+      'search.ledger': 'unaccounted',
     });
   });
 

@@ -1,7 +1,5 @@
 import { describe, expect, it, test } from 'vitest';
-import { cellOf } from '../../src/table/table';
-import type { BaselineRef, ComparedTables, RunRef, Runs } from '../../src/api/types';
-import { columns, factsOf, tables } from '../../src/panels/compare/compared_rows';
+import type { BaselineRef, PartDifference, RunRef, Runs } from '../../src/api/types';
 import { choices, resolve, sideKey, usual } from '../../src/panels/compare/sides';
 import { waterfall } from '../../src/panels/compare/waterfall';
 
@@ -36,16 +34,10 @@ describe('what a span is compared with', () => {
     expect(from(logdir([before, after, later]), 's0_40', none)).toBe(undefined);
   });
 
-  it('is the same rank of the only other run', () => {
-    expect(from(logdir([before, after]), 's1_41')).toBe('r1_21');
-    expect(from(logdir([before, after]), 's0_40')).toBe('r0_20');
-    expect(from(logdir([before, after]), 'r0_10')).toBe('s0_40');
-  });
-
-  it('is the span before where there is one run, else another worker', () => {
-    expect(from(logdir([before]), 'r0_20')).toBe('r0_10');
-    expect(from(logdir([after]), 's0_40')).toBe('s1_41');
-    expect(from(logdir([later]), 't0_90')).toBe(undefined);
+  it('is the span before, and otherwise unknown', () => {
+    expect(from(logdir([before, after]), 'r0_20')).toBe('r0_10');
+    expect(from(logdir([before]), 'r0_10')).toBe(undefined);
+    expect(from(logdir([before, after]), 's1_41')).toBe(undefined);
   });
 
   it('is what the address says, as far as it says it', () => {
@@ -72,75 +64,17 @@ describe('what a span is compared with', () => {
 });
 
 test('bars lead from one number to the other', () => {
-  const part = (key: string, value: number) => ({ key, label: key, value, color: '', title: '' });
-  const { bars, least } = waterfall(1000, [part('x', -300), part('equal', 0), part('y', 100)]);
+  const part = (name: PartDifference['part'], delta: number): PartDifference => ({
+    ...{ kind: 'gpu', part: name, time_us: { baseline: 500, candidate: 500 + delta, delta } },
+  });
+  const { bars, least } = waterfall(1000, [part('gemm', -300), part('aten', 0), part('memcpy', 100)]);
   expect(bars.map(({ key, value, text }) => [key, value, text])).toEqual([
-    ['A', 1000, '1.00\u202fms'],
-    ['x', 700, '−300\u202fµs'],
-    ['y', 800, '+100\u202fµs'],
-    ['B', 800, '800\u202fµs'],
+    ['Baseline', 1000, '1.00\u202fms'],
+    ['gpu gemm', 700, '−300\u202fµs'],
+    ['gpu memcpy', 800, '+100\u202fµs'],
+    ['Candidate', 800, '800\u202fµs'],
   ]);
   expect(bars[2]).toMatchObject({ from: 700 });
   expect(least).toBe(600); // a third of the changes left of the smallest
-  expect(waterfall(1000, [part('x', -900)]).least).toBe(0);
-});
-
-const pair = (a: number | null, b: number | null) => ({
-  ...{ a, b },
-  delta: a === null || b === null ? null : b - a,
-});
-test('tables are laid out as the server says', () => {
-  const more: ComparedTables = {
-    ...{ kernels: [], operators: [], memory: [] },
-    modules: [
-      {
-        ...{ path: 'Net_0/Linear_0', host_us: pair(3, 9), device_us: pair(null, null), calls: pair(1, 1) },
-        outcome: 'slower',
-      },
-    ],
-  };
-  const column = (key: string, kind: string, sides = false) => ({
-    ...{
-      key,
-      kind,
-      sides,
-      label: key,
-      bar: false,
-      total: false,
-      hidden: key === 'calls',
-      grow: false,
-      wrap: false,
-    },
-  });
-  const change = column('outcome', 'word');
-  const layout = [
-    { rows: 'kernels', title: 'Kernels', names: [], inner: [], columns: [column('name', 'text'), change] },
-    {
-      ...{ rows: 'modules', title: 'Modules', names: [], inner: [] },
-      columns: [
-        column('path', 'text'),
-        column('host_us', 'us', true),
-        column('device_us', 'us', true),
-        column('calls', 'number', true),
-        change,
-      ],
-    },
-    { rows: 'figures', title: 'Figures', names: [], inner: [], columns: [column('name', 'text')] },
-  ];
-  const comparison = { step_time: null, figures: [], parts: [], notes: [] };
-  const first = { ...comparison, kernel_categories: [], compilations: [] };
-  const [modules, ...others] = tables(layout, first, more);
-  expect(others).toEqual([]);
-  const visible = columns(modules!).filter((column) => !column.hidden);
-  expect(visible.map((column) => column.key)).toEqual(
-    ['path', 'outcome', 'host_us_a', 'host_us_b', 'host_us_delta'], // no GPU; calls, if somebody chooses them
-  );
-  const row = modules!.all[0]!;
-  expect(visible[0]!.show!(row)).toBe('\u2003Linear_0');
-  expect(visible.map((column) => cellOf(row, column)).slice(1, 5)).toEqual(['slower', 3, 9, 6]);
-  expect(factsOf(modules!, row)).toEqual([
-    { label: 'host_us', value: '3.00\u202fµs → 9.00\u202fµs, +6.00\u202fµs (+200\u202f%)' },
-    { label: 'device_us', value: '– → –, –' },
-    { label: 'calls', value: '1 → 1, equal' },
-  ]);
+  expect(waterfall(1000, [part('gemm', -900)]).least).toBe(0);
 });

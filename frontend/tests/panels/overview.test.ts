@@ -1,31 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
 import { toStepPart, withoutSmall } from '../../src/panels/overview/part_links';
-import { runColumns } from '../../src/panels/all_runs/run_columns';
-import { cellText, whyUnknown } from '../../src/table/table';
-import type { Compile, RunRow } from '../../src/api/types';
-
-const RUN: RunRow = {
-  run: 'a',
-  worker: 'w',
-  span: '1',
-  ranks: 1,
-  recorded_s: null,
-  read: true,
-  step_us: 100,
-  times: null,
-  gpu_busy_percent: null,
-  compiled_percent: null,
-  compile_s: null,
-  compilations: null,
-  graph_breaks: null,
-  recompiles: null,
-  finding: null,
-  severity: null,
-  change_percent: 377.2,
-  within_noise: true,
-  why_unknown: { step: '', gpu: 'Nothing ran on a GPU', trace: '', compile: 'No compile summary' },
-};
+import type { Compile } from '../../src/api/types';
 
 describe('the sidebar', () => {
   it('has each panel once', () => {
@@ -48,7 +24,8 @@ describe('the parts of a step', () => {
     });
     expect(toStepPart('idle python', null, PLAIN)).toMatchObject({
       panel: 'step',
-      row: 'idle:python',
+      section: 'ledger',
+      'search.ledger': 'python',
     });
     expect(toStepPart('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
     expect(toStepPart('idle compiling', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
@@ -60,8 +37,7 @@ describe('the parts of a step', () => {
   it('lead on to the timeline with Shift', () => {
     expect(toStepPart('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
     expect(toStepPart('idle compiling', recompiled, SHIFT)).toMatchObject({
-      row: 'idle:compiling',
-      then: 'timeline',
+      'search.ledger': 'compiling',
     });
   });
 
@@ -71,25 +47,5 @@ describe('the parts of a step', () => {
     const parts = [part('a', 980), part('b', 9), part('c', 5), part('d', 6)];
     expect(withoutSmall(parts, join)).toEqual([part('a', 980), part('3', 20)]);
     expect(withoutSmall(parts.slice(0, 2), join)).toEqual(parts.slice(0, 2));
-  });
-});
-
-describe('all runs', () => {
-  it('say of each run why something of it is not known', () => {
-    const why = (key: string) =>
-      whyUnknown(
-        RUN,
-        runColumns('').find((column) => column.key === key)!,
-      );
-    expect(why('gpu_busy_percent')).toBe('Nothing ran on a GPU');
-    expect(why('compile_s')).toBe('No compile summary');
-    expect(why('compiled_percent')).toBe('');
-  });
-  it('say by how much they differ from the pinned one, also by more than twice', () => {
-    const column = runColumns('b').find(({ key }) => key === 'change_percent')!;
-    expect(cellText(RUN, column, undefined)).toBe('+377\u202f% (noise)');
-    expect(cellText({ ...RUN, within_noise: false }, column, undefined)).toBe('+377\u202f%');
-    expect(column.hidden).toBe(false);
-    expect(runColumns('').find(({ key }) => key === 'change_percent')!.hidden).toBe(true);
   });
 });

@@ -107,3 +107,23 @@ test('a kernel and places have a short form', () => {
   const [kernel, lines] = sheetColumns({ ...table, columns }, [named]);
   expect([kernel!.show!(named), lines!.show!(named)]).toEqual(['f<int>', '…/b.py:1 +1']);
 });
+
+test('a number of both sides is three columns, and one fact', () => {
+  const times = column('time_us', 'us', { sides: true });
+  const calls = column('calls', 'number', { sides: true });
+  const row: SheetRow = {
+    ...{ path: 'Net', time_us: { baseline: 8, candidate: 4, delta: -4 } },
+    calls: { baseline: 1, candidate: null, delta: null },
+  };
+  const layout = {
+    ...{ rows: 'modules', title: '', names: ['path'], inner: [] },
+    columns: [column('path', 'text'), times, calls],
+  };
+  const shown = sheetColumns(layout, [row]).filter(({ hidden }) => !hidden);
+  expect(shown.map(({ label }) => label)).toEqual([
+    ...['path', 'time_us change', 'time_us baseline', 'time_us candidate', 'calls baseline'],
+  ]);
+  expect(shown.map((one) => cellOf(row, one))).toEqual(['Net', -4, 8, 4, 1]);
+  expect(textOf(row, times)).toBe('8.00\u202fµs → 4.00\u202fµs, −4.00\u202fµs (−50.0\u202f%)');
+  expect(textOf(row, calls)).toBe('1 → –, –');
+});

@@ -8,9 +8,8 @@ import {
   foldEqual,
   inOneColumn,
 } from '../../src/widgets/code/diff';
-import { highlight } from '../../src/widgets/code/highlight';
+import { highlight, segments } from '../../src/widgets/code/highlight';
 import { scoped } from '../../src/widgets/code/languages';
-import { segments } from '../../src/widgets/code/segments';
 import { pieces, search, splitLines, TokenWriter } from '../../src/widgets/code/tokens';
 
 const EVIL = '<script>alert("1")</script> & \'x\' \u001b[31mred\u001b[0m </span>';

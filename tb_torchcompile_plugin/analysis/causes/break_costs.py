@@ -38,10 +38,11 @@ from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
-_NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the highest direct cost only"
+_NOT_PREDICTED = f"Costs are predicted only for the {_MAX_PREDICTED} sites with the highest direct cost"
+_UNKNOWN = "Graph breaks are unknown: this trace does not show them."
+# A nested region may be the rest of a broken frame or a frame that it calls.
 _AMBIGUOUS = (
-    "without a compile log or Python stacks (with_stack=True), a nested region may be the rest of a broken frame or a "
-    "frame that it calls."
+    "the trace has no compile log and no Python stacks (with_stack=True) that tell nested regions apart."
 )
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it; chosen by eye
 
@@ -106,11 +107,7 @@ def headline(profile: Profile) -> str:
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
     is_known = profile.of(graph_break_costs) is not None
     if not sites:
-        return (
-            "No graph breaks."
-            if profile.of(count_sites) == 0
-            else "Graph breaks are unknown: this trace does not show them."
-        )
+        return "No graph breaks." if profile.of(count_sites) == 0 else _UNKNOWN
     count = plural(len(sites), "graph break site")
     if not is_known:
         return f"{count}. The cost is unknown: {profile.of(unrecorded) or _AMBIGUOUS}"

@@ -154,13 +154,13 @@ class CompileDoesNotPay(Cause):
             return
         result = context.compared()
         gain = result.gain[0]
-        if gain.determined_by != "measured" or gain.verdict != "never":
+        if gain.determined_by != "measured" or gain.verdict != "not_worth_it":
             return
         rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
         fixes = [row for row in context.found if row.predicted]
         fixes.sort(key=lambda row: -row.predicted.gain_us if row.predicted else 0.0)
-        also = [f", or first fix what limits its gain: {row.title}" for row in fixes[:1]]
+        also = [f", or first fix what limits the speed-up: {row.title}" for row in fixes[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(
@@ -260,7 +260,7 @@ class CacheMissed(Cause):
             yield self.finding(
                 f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which slows down "
                 f"compilation but not the compiled code: {reason or 'torch gives no reason'}",
-                "Remove the reason; otherwise every process compiles this again",
+                "Avoid what prevents caching; otherwise every process compiles this again",
                 {"lookups": count},
                 severity="info",
             )

@@ -174,11 +174,11 @@ class NothingCompiled(Cause):
         gain = context.compared().gain[0] if context.profile.baseline_run else None
         # If the same program was recorded compiled.
         measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
-        if measured and measured.verdict == "never":
+        if measured and measured.verdict == "not_worth_it":
             return
         cause, by, is_minor = eager_cause(context), context.best("eager"), False
         predicted, why = by.predicted if by else None, cause.why
-        if measured and measured.verdict == "pays":
+        if measured and measured.verdict == "worth_it":
             by, predicted = None, step_with(measured)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
@@ -423,10 +423,10 @@ class GraphBreaks(PricedCause):
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
-        price = f". {break_costs.direct_sentence(profile)}"
+        comma, s = ("", "s") if len(sites) == 1 else (",", "")
+        price = f"{comma} interrupt{s} the graph. {break_costs.direct_sentence(profile)}"
         if by:
-            cost_text = about(*3 * (by.predicted.gain_us,))
-            price = f"{' costs' if len(sites) == 1 else ', cost'} {cost_text} {context.where}. "
+            price = f"{comma} cost{s} {about(*3 * (by.predicted.gain_us,))} {context.where}. "
             price += step_after(by.predicted, fixed, context.time_unit)
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count

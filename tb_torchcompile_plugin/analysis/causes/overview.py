@@ -102,7 +102,7 @@ def headline_with_compile(profile: Profile, step: str) -> str:
     overlap = profile.of(ct.compile_overlap)
     if overlap is None:
         return f"{step} {compiled_sentence(profile.data, '')}"
-    spent = f"{duration(overlap.inside_us)} of it" if overlap.inside_us else "none of it"
+    spent = f"including {duration(overlap.inside_us)}" if overlap.inside_us else "none"
     return f"{step} {compiled_sentence(profile.data, f', {spent} inside {overlap.window}')}"
 
 

@@ -93,7 +93,7 @@ def _payback(profile: Profile) -> Iterator[Count]:
     if not (sentence := profile.of(payback_sentence)):
         return
     found = profile.of(payback)
-    text = "no break-even" if found.gain[0].verdict == "never" else "break-even unknown"
+    text = "no break-even" if found.gain[0].verdict == "not_worth_it" else "break-even unknown"
     if found.break_even:
         row = found.break_even[0]
         low, high = row.low_steps, row.high_steps

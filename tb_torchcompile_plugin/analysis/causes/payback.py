@@ -1,4 +1,4 @@
-"""Is compiling worth it: what did it cost, what does a step gain, and when are the two even?
+"""Is compiling worth it: how long did it take, what does a step gain, and when does it break even?
 
 A step is compared with that of the baseline run, the same program eager (or, of an eager run, compiled); otherwise a
 compiled one with the eager one that the model of the steps predicts; otherwise it is unknown.
@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost
-from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds, signed
+from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
@@ -48,13 +48,13 @@ from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 _MIN_MINUTES_S = 120  # shorter times are written in seconds; chosen by eye
-_BESIDE = "into a run beside this one, named for it (runs/eager beside runs/compiled)"
+_FOLDERS = "into folders next to each other, such as `runs/eager` and `runs/compiled`"
 _HOW_TO_KNOW = {
-    "eager_predicted": "No eager run was measured: its step is predicted from the operators that generated kernels are "
-    f"made of. Record the program once without torch.compile, {_BESIDE}, to know it",
-    "nothing_ran": "Call what torch.compile returns, and see the graph breaks: a break inside of a loop leaves all of "
-    "its function eager",
-    "nobody": f"Record the program once with and once without torch.compile, {_BESIDE}",
+    "eager_predicted": "No eager run was recorded. The eager step is predicted from the operators that the generated "
+    f"kernels replace. To measure it, record the program without `torch.compile`, {_FOLDERS}",
+    "nothing_ran": "Call the function that `torch.compile` returns, and check the graph breaks: a break inside a loop "
+    "makes its whole function run eagerly",
+    "unknown": f"Record the program once with and once without `torch.compile`, {_FOLDERS}",
 }
 _SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
 _TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
@@ -91,9 +91,18 @@ def payback(profile: Profile) -> Payback:
 def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
     gain, cost, _ = profile.of(_comparison)
-    if gain.determined_by == "nobody" and not cost:
+    if gain.determined_by == "unknown" and not cost:
         return ""
     return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
+
+
+def payback_of(profile: Profile, other: Profile) -> str:
+    """Return the answer by two runs, of which one is compiled and the other is not; "" otherwise."""
+    runs = [about.of(run_facts) for about in (profile, other)]
+    if why_not_comparable(*runs):
+        return ""
+    gain, cost = _measured(*runs)
+    return answer(gain, break_even(gain, cost), cost)
 
 
 def _comparison(profile: Profile) -> _Comparison:
@@ -109,20 +118,23 @@ def _comparison(profile: Profile) -> _Comparison:
         refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
         return _Comparison(_predicted(profile, facts), facts.cost, refused)
     if why := why_not_comparable(facts, baseline):
-        refused = f"There is no comparison with run {baseline.run}. {why}"
+        refused = f"Run {baseline.run} does not show the gain. {why}"
         return _Comparison(_predicted(profile, facts), facts.cost, refused)
-    eager, compiled = (baseline, facts) if is_compiled(facts, baseline) else (facts, baseline)
-    gain = measured_gain(eager, compiled) if compiled.compiled else NOTHING_RAN
-    return _Comparison(gain, compiled.cost, "")
+    return _Comparison(*_measured(facts, baseline), "")
+
+
+def _measured(run: RunFacts, other: RunFacts) -> tuple[Gain, CompileCost | None]:
+    eager, compiled = (other, run) if is_compiled(run, other) else (run, other)
+    return measured_gain(eager, compiled) if compiled.compiled else NOTHING_RAN, compiled.cost
 
 
 def _unsteady(profile: Profile) -> str:
     """Return why no step is predicted: all of them compile."""
     if profile.of(span_compiles):
-        return "Nothing tells steps, and this span compiles: mark them, prof.step(), and record steady ones."
+        return "No steps are marked, and this span compiles: call `prof.step()` and profile later steps."
     steps = 0 if profile.of(compiling).others_us.size else profile.of(compiling).steps
     compile_ = plural(steps, "profiled step compiles", "profiled steps compile")
-    return f"{compile_}: record later ones to know what a steady one takes." if steps else ""
+    return f"{compile_}: profile later steps to measure a steady one." if steps else ""
 
 
 def _predicted(profile: Profile, facts: RunFacts) -> Gain:
@@ -134,43 +146,44 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
 
 
 def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
-    """Return "Compiling pays from step 1,230 on, after 25.0 s: it cost 12.3 s, and a step takes 4.10 ms …"."""
-    cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
-    if gain.determined_by == "nobody":
-        return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
+    """Return "Compiling breaks even at step 1,230, after 25.0 s: it took 12.3 s, and a step takes 4.10 ms …"."""
+    took = "" if cost is None else f"took {'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
+    if gain.determined_by == "unknown":
+        return "Whether compiling is worth it is unknown" + (f": it {took}." if took else ".")
     is_predicted = gain.determined_by == "eager_predicted"
     if gain.verdict == "unknown":
-        range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
-        how = "is predicted to be" if is_predicted else "lies by what was recorded anywhere in"
-        return f"Whether compiling pays cannot be told: what it takes off a step {how} {range_}."
-    if gain.verdict == "never":
+        slower, faster = duration(abs(gain.low_us or 0.0)), duration(gain.high_us or 0.0)
+        is_ = "is predicted to be" if is_predicted else "is"
+        return f"Inconclusive: compiled code {is_} between {slower} slower and {faster} faster per step."
+    if gain.verdict == "not_worth_it":
         # A predicted eager step may be longer than all that was assumed.
-        not_ = "may not pay" if is_predicted else "does not pay"
-        return f"Compiling {not_}: {_steps(gain, unit)}" + (f", and it cost {cost_s}." if cost_s else ".")
+        not_ = "may not be" if is_predicted else "is not"
+        return f"Compiling {not_} worth it: {_steps(gain, unit)}" + (f", and it {took}." if took else ".")
     if not even:
         return f"Compiling makes steps faster: {_steps(gain, unit)}."
     first = even[0]
-    pays = f"Compiling pays from step {first.steps:,} on, after {_long(first.after_s)}"
+    breaks_even = f"Compiling breaks even at step {first.steps:,}, after {_long(first.after_s)}"
     if is_predicted:
-        most = f" at {first.high_steps:,}" if first.high_steps else " later"
-        pays = f"Compiling should pay, from step {first.low_steps:,} on or{most}"
-    return f"{pays}: it cost {cost_s}, and {_steps(gain, unit)}."
+        earliest, latest = first.low_steps, first.high_steps
+        when = f"between steps {earliest:,} and {latest:,}" if latest else f"at step {earliest:,} or later"
+        breaks_even = f"Compiling is predicted to break even {when}"
+    return f"{breaks_even}: it {took}, and {_steps(gain, unit)}."
 
 
 def _steps(gain: Gain, unit: TimeUnit) -> str:
     if gain.determined_by == "nothing_ran":
-        return "nothing of what torch compiled runs in the profiled time"
+        return "no code that torch compiled runs in the profiled time"
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.determined_by == "eager_predicted":
-        return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
+        return f"{unit.one} takes {compiled}, predicted eager: {eager}"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
-    if gain.verdict == "never" and high > 0:
-        return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"
-    return f"a step takes {compiled} compiled and {eager} eager"
+    both = f"a step takes {compiled} compiled and {eager} eager"
+    is_noise = gain.verdict == "not_worth_it" and high > 0
+    return f"{both}, a difference within the noise (± {duration(high - middle)})" if is_noise else both
 
 
 def _grounds(gain: Gain, even: Sequence[BreakEven], refused: str) -> Iterator[str]:
-    """Yield what the answer is based on, and what it would be with other caches."""
+    """Yield what the answer is based on, and the break-even with other caches."""
     if refused:
         yield refused
     if gain.determined_by == "measured":
@@ -179,7 +192,7 @@ def _grounds(gain: Gain, even: Sequence[BreakEven], refused: str) -> Iterator[st
     else:
         yield f"{_HOW_TO_KNOW[gain.determined_by]}."
     for row in even[1:]:
-        yield f"With {row.name} caches it would cost {seconds(row.cost_s)}, and pay from step {row.steps:,} on."
+        yield f"With {row.name} caches, compiling takes {seconds(row.cost_s)} and breaks even at step {row.steps:,}."
 
 
 def _long(s: float) -> str:

@@ -1,4 +1,4 @@
-"""What did compiling cost, what does a step gain, and after how many steps is that even: the numbers."""
+"""How long did compiling take, what does a step gain, and after how many steps does that break even: the numbers."""
 
 import statistics
 from typing import Annotated, Literal, NamedTuple
@@ -19,8 +19,8 @@ from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprof
 _PARTS, _MIN_STEPS = 8, 32
 _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
-PaybackVerdict = Literal["pays", "never", "unknown"]
-DeterminedBy = Literal["measured", "eager_predicted", "nothing_ran", "nobody"]
+PaybackVerdict = Literal["worth_it", "not_worth_it", "unknown"]
+DeterminedBy = Literal["measured", "eager_predicted", "nothing_ran", "unknown"]
 Caches = Literal["recorded", "cold", "warm"]
 
 
@@ -88,14 +88,14 @@ def why_not_comparable(run: RunFacts, other: RunFacts) -> str:
 
 
 class BreakEven(msgspec.Struct, frozen=True):
-    """After how many steps what compiling cost has come back."""
+    """After how many steps the time spent compiling is gained back."""
 
-    name: Annotated[Caches, column_head("With caches")]
-    cost_s: Annotated[float, column_head("Compiling cost")]
-    steps: Annotated[int, column_head("Payback from step")]
+    name: Annotated[Caches, column_head("Caches")]
+    cost_s: Annotated[float, column_head("Compile time")]
+    steps: Annotated[int, column_head("Break-even step")]
     low_steps: Annotated[int, column_head("At best")]
     high_steps: Annotated[int | None, column_head("At worst")]  # None where a step may gain nothing
-    after_s: float
+    after_s: Annotated[float, column_head("Run time until then")]
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -126,14 +126,14 @@ class Payback(msgspec.Struct, frozen=True):
     """Whether compiling is worth it."""
 
     sentences: tuple[str, ...]  # the answer first, then what it is based on
-    gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
-    cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
-    # () where never or unknown.
-    break_even: Annotated[tuple[BreakEven, ...], column_head("When compiling has paid for itself")]
+    gain: Annotated[tuple[Gain, ...], column_head("Steady step, eager and compiled")]  # one row
+    cost: Annotated[tuple[CompileSeconds, ...], column_head("Compile time by caches")]
+    # () where compiling is not worth it, or that is unknown.
+    break_even: Annotated[tuple[BreakEven, ...], column_head("Break-even")]
 
 
-UNKNOWN = Gain("unknown", "nobody", None, None, None, None, None, "", "")
-NOTHING_RAN = Gain("never", "nothing_ran", None, None, None, None, None, "", "")
+UNKNOWN = Gain("unknown", "unknown", None, None, None, None, None, "", "")
+NOTHING_RAN = Gain("not_worth_it", "nothing_ran", None, None, None, None, None, "", "")
 
 
 def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
@@ -144,9 +144,9 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     compared = step_time_difference(*times, PAYBACK)
     if compared is None:
         return UNKNOWN
-    before, after, chance = compared.a.mean_us, compared.b.mean_us, compared.noise_us or 0.0
+    before, after, chance = compared.baseline.mean_us, compared.candidate.mean_us, compared.noise_us or 0.0
     gain = before - after
-    verdict: PaybackVerdict = "pays" if gain > chance else "never"
+    verdict: PaybackVerdict = "worth_it" if gain > chance else "not_worth_it"
     if abs(gain) <= chance and chance > _VAGUE * before:
         verdict = "unknown"
     return Gain(
@@ -165,7 +165,7 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
 def predicted_gain(eager: tuple[float, float, float], compiled_us: float) -> Gain:
     """Return the gain from an eager step (µs) with its lowest and highest value; unknown if it may have either sign."""
     middle, low, high = (us - compiled_us for us in eager)
-    verdict: PaybackVerdict = "unknown" if low <= 0 < high else "pays" if low > 0 else "never"
+    verdict: PaybackVerdict = "unknown" if low <= 0 < high else "worth_it" if low > 0 else "not_worth_it"
     return Gain(verdict, "eager_predicted", eager[0], compiled_us, middle, low, high, "", "")
 
 
@@ -182,8 +182,8 @@ def step_without(gain: Gain) -> Predicted:
 
 
 def break_even(gain: Gain, cost: CompileCost | None) -> tuple[BreakEven, ...]:
-    """Return break-even with this run's caches, and with others as far as that is known; () where it never pays."""
-    if cost is None or gain.verdict != "pays":
+    """Return break-even with this run's caches, and with others as far as that is known; () where it is not."""
+    if cost is None or gain.verdict != "worth_it":
         return ()
     gain_us, low, high, eager = _numbers(gain.gain_us, gain.low_us, gain.high_us, gain.eager_us)
     others: tuple[tuple[Caches, float | None], ...] = (("cold", cost.cold_s), ("warm", cost.warm_s))

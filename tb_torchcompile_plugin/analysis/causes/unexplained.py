@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
-from tb_torchcompile_plugin.torch_names.slices import LOOKUPS, is_region
+from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
 _SHAPES_SHOW = "The step needs this work. Operators shows its shapes if recorded with record_shapes=True"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
@@ -45,11 +45,11 @@ class LargeSite(Cause):
             is_operator = kind == "eager_operators" and not site.file and on_cpu
             is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
             named = [name for row in rows if row.site == site.site for name in row.names]
-            others = (name for name in named if short_kernel(name) not in site.site and not is_region(name))
-            inside = next(others, "")
+            shown = [name for name in named if kind != "python" or frame_of(name)]
+            inside = next((name for name in shown if short_kernel(name) not in site.site), "")
             is_position = site.site.startswith(("after ", "before "))
             title = f"Time {site.site}" if is_position else site.site
-            what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
+            what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels').replace('_', ' ')}"
             yield self.finding(
                 f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
                 f"{'the step' if context.steps else 'the span'}: {what}"
@@ -107,9 +107,9 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
         return f"{work.library} {work.does} there. {work.next_step}"
     if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
         return "Compile the function that calls them, or use one operator for the inputs of several calls"
-    if site.file and not (names and all(map(is_region, names))):
+    if site.file and (not names or any(map(frame_of, names))):
         return "Move it out of the step: compute it before the loop, in data loader workers, or on the GPU"
     has_calls = context.summary and context.summary.environment.HasField("compile_called")
     may_compile = site.site.endswith(LOOKUPS) and not has_calls  # directly before a compiled call
     example = " (such as torch.compile in each step)" if may_compile else ""
-    return f"Record with with_stack=True to see the lines. It is either Python code{example} or waiting"
+    return f"Record with with_stack=True to see the functions. It is either Python code{example} or waiting"

@@ -1,7 +1,8 @@
 """All runs of a logdir in a line each, compared with one of them, and what is kept of a span, a job and a worker."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -11,17 +12,21 @@ from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.finding import Severity
-from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, is_other_program
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steady_times
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_difference
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+_SEVERITIES: dict[Severity, str] = {"critical": "a critical finding", "warning": "a warning"}
+_HIDDEN = column_head(hidden=True)
 
 
 class CompileLine(msgspec.Struct, frozen=True):
@@ -105,10 +110,9 @@ class RunPlace(NamedTuple):
 
 
 NO_COMPILE_DATA = "No compile summary or log that can be read"
-BEING_READ = "Its compile summary is being read"
-LOG_UNREAD = "Its log is not read yet: open the run to read it"
+WAITING = "Not read yet: it is read in the background"
 _NO_TRACE = "There is no trace"
-_UNREAD = "The trace is not read yet: open the run to read it"
+_UNREAD = "The trace is not read yet"
 _NO_STEPS = "No steps were marked: profile with a schedule"
 _NO_GPU = "Nothing ran on a GPU, or records of it are missing"
 
@@ -122,21 +126,30 @@ class WhyUnknown(msgspec.Struct, frozen=True):
     compile: str  # what was compiled
 
 
-class RunRow(SpanLine, frozen=True):
-    """A run in one line, by one of its spans.
-
-    read: whether the trace was read before; otherwise what only a trace shows is null. change_percent: of the step,
-    against the pinned run, null where that is of another program. within_noise: whether that may be chance.
-    """
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in one line, by one of its spans; the fields of `SpanLine` are those of this span."""
 
     run: str
-    worker: str
-    span: str | None
-    ranks: int
-    recorded_s: float | None
-    read: bool
-    change_percent: float | None
-    within_noise: bool
+    step_us: Annotated[float | None, column_head("Step time")]
+    # the sample standard deviation of the steps
+    deviation_us: Annotated[float | None, column_head("±")]
+    # of the step time, compared with the pinned run; null where that is of another program
+    change_percent: Annotated[float | None, column_head("Change")]
+    within_noise: Annotated[bool | None, column_head("Within noise")]  # whether that may be chance
+    finding: Annotated[str | None, column_head("First finding", grow=True, wrap=True)]
+    compile_s: Annotated[float | None, column_head("Compile time")]
+    graph_breaks: Annotated[int | None, column_head("Breaks")]
+    recompiles: int | None
+    gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
+    compiled_percent: Annotated[float | None, column_head("Compiled")]
+    compilations: Annotated[int | None, _HIDDEN]
+    recorded_s: Annotated[float | None, _HIDDEN]
+    ranks: Annotated[int, _HIDDEN]
+    worker: Annotated[str, _HIDDEN]
+    span: Annotated[str | None, _HIDDEN]
+    severity: Annotated[Severity | None, _HIDDEN]
+    read: Annotated[bool, _HIDDEN]  # whether the trace was read; otherwise what only a trace shows is null
+    times: StepTimes | None
     why_unknown: WhyUnknown
 
 
@@ -144,8 +157,8 @@ class AllRuns(msgspec.Struct, frozen=True):
     """All runs of a logdir."""
 
     headline: str
-    rows: list[RunRow]
-    reading: int  # of how many runs the summary is still to be read: ask again
+    rows: Annotated[list[RunRow], column_head("Runs")]
+    reading: int  # how many runs are still to be read: ask again
     pin: str  # the run that the others are compared with, "" without one
 
 
@@ -155,15 +168,29 @@ class KnownRun(NamedTuple):
     place: RunPlace
     line: CompileLine | None
     job: JobLine | None
-    why_not: str = ""  # why there is no line
+    why_not: str = ""  # why no more is known
     program: ProgramFacts | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still to be read."""
+        return self.why_not == WAITING
 
-def all_runs(runs: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
-    """Return all runs in their order. pin: the run to compare the others with; "" for none."""
+
+def all_runs(runs: Sequence[KnownRun], pin: str, current: str = "") -> AllRuns:
+    """Return all runs in their order.
+
+    pin: the run to compare the others with; "" for none. current: what is being read.
+    """
     base = next((run for run in runs if run.place.run == pin), None)
     rows = [_row(run, base) for run in runs]
-    return AllRuns(_headline(rows, reading), rows, reading, pin)
+    reading = sum(run.is_waiting for run in runs)
+    sentences = [_headline(rows)]
+    if base:
+        sentences.append(f"Step times are compared with run {pin}.")
+    if reading:
+        sentences.append(f"Reading {plural(reading, 'more run')}, now {current}.")
+    return AllRuns(" ".join(sentences), rows, reading, pin if base else "")
 
 
 def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
@@ -175,31 +202,34 @@ def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
     compared = None
     if isinstance(base, SpanLine) and line is not None and line is not base:
         compared = step_time_difference(base.times, line.times)
-    change = 100 * (compared.b.mean_us / compared.a.mean_us - 1) if compared and compared.a.mean_us else None
+    before, after = (compared.baseline.mean_us, compared.candidate.mean_us) if compared else (0.0, 0.0)
     return RunRow(
         **fields,
         **run.place._asdict(),
+        deviation_us=line.times.deviation_us if line and line.times else None,
         read=line is not None,
-        change_percent=change,
-        within_noise=bool(compared and compared.within_noise),
+        change_percent=100 * (after / before - 1) if before else None,
+        within_noise=bool(compared.within_noise) if compared else None,
         why_unknown=_why_unknown(run, line),
     )
 
 
 def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
-    trace = "" if line else _NO_TRACE if run.place.span is None else _UNREAD
+    trace = "" if line else _NO_TRACE if run.place.span is None else run.why_not or _UNREAD
+    is_compiled = run.line is not None and run.line.compilations is not None
     return WhyUnknown(
         step=trace or (_NO_STEPS if line and line.step_us is None else ""),
         gpu=trace or (_NO_GPU if line and line.gpu_busy_percent is None else ""),
         trace=trace,
-        compile=run.why_not or (NO_COMPILE_DATA if run.line and run.line.compilations is None else ""),
+        compile="" if is_compiled else run.why_not or NO_COMPILE_DATA,
     )
 
 
-def _headline(rows: Sequence[RunRow], reading: int) -> str:
-    """Return "13 runs. 4 traces are not read yet: … Summaries of 2 runs are being read."."""
-    unread = sum(not row.read and row.span is not None for row in rows)
-    said = f"{plural(len(rows), 'run')}."
-    if unread:
-        said += f" {plural(unread, 'trace is', 'traces are')} not read yet: open a run to read it."
-    return said + (f" {plural(reading, 'summary is', 'summaries are')} being read." if reading else "")
+def _headline(rows: Sequence[RunRow]) -> str:
+    """Return "25 runs: 3 have a critical finding and 9 have a warning."."""
+    found = Counter(row.severity for row in rows)
+    counts = [(found[severity], words) for severity, words in _SEVERITIES.items() if found[severity]]
+    have = joined_names(
+        [f"{number:,} {'has' if number == 1 else 'have'} {words}" for number, words in counts]
+    )
+    return f"{plural(len(rows), 'run')}{': ' if have else ''}{have}."

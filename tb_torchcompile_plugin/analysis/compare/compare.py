@@ -1,6 +1,6 @@
-"""What got faster, what slower, what appeared and what vanished between two spans?
+"""What got faster, what slower, what appeared and what vanished between two spans, and when is compiling worth it?
 
-Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
+Everything is per average profiled step; without steps, per span. What was compiled is per process.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
+from tb_torchcompile_plugin.analysis.causes.payback import payback_of
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.sides import (
     Side,
@@ -46,7 +47,7 @@ _LABELS: dict[str, str] = {
     "step_us": "Step time",
     "span_us": "Whole span",
     "gpu_busy_us": "GPU busy",
-    "gpu_busy_percent": "GPU busy, of that time",
+    "gpu_busy_percent": "GPU busy percentage",
     "gpu_time_us": "GPU time of kernels",
     "launches": "Launches",
     "graph_break_us": "Cost of graph breaks",
@@ -90,9 +91,9 @@ class CompilationDifference(pairs.Compared, frozen=True):
     file: Annotated[str, column_head(hidden=True)]
     line: int | None
     direction: Direction
-    a: Compiled | None  # None where a side has none
-    b: Compiled | None
-    compile_ids: str  # "0/0 → 1/0"
+    baseline: Compiled | None  # None where a side has none
+    candidate: Compiled | None
+    both_ids: Annotated[str, column_head("Compile ids")]  # "0/0 → 1/0"
     duration_s: pairs.Pair
     graph_ops: pairs.Pair
 
@@ -136,7 +137,7 @@ def compare(a: Side, b: Side) -> Comparison:
         figures=list(_differences(_figures(a, run_a, whole), _figures(b, run_b, whole), step_time)),
         kernel_categories=categories,
         compilations=_compilations(a.data, b.data),
-        notes=_notes(a, b),
+        notes=[*_step_notes(run_a, run_b, whole), *_notes(a, b)],
     )
 
 
@@ -233,10 +234,12 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
 def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[pairs.Figure]:
     for name in dict.fromkeys((*a, *b)):
         value = pairs.pair(a.get(name), b.get(name))
+        if value.baseline is None and value.candidate is None:
+            continue
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
-            text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
-        yield pairs.Figure(name, value, pairs.FormattedPair(_LABELS[name], text_a, text_b, change))
+            text_a, text_b = text_a + _deviation(times.baseline), text_b + _deviation(times.candidate)
+        yield pairs.Figure(name, _LABELS[name], text_a, text_b, change, value)
 
 
 def _deviation(times: StepTimes) -> str:
@@ -287,9 +290,9 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
         file=either.file,
         line=either.line,
         direction=either.direction,
-        a=sides[0],
-        b=sides[1],
-        compile_ids=" → ".join(side.compile_id if side else "–" for side in sides),
+        baseline=sides[0],
+        candidate=sides[1],
+        both_ids=" → ".join(side.compile_id if side else "–" for side in sides),
         **fields,
     )
 
@@ -297,12 +300,12 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
 def _notes(a: Side, b: Side) -> list[str]:
     """Return what a reader of the tables must know: what cannot be compared, and what else differs."""
     lines = key_notes(a.data, b.data)
-    for name, side in (("A", a), ("B", b)):
-        lines += [f"{name} {text}" for text in _run_notes(side.profile)]
+    for name, side in (("baseline", a), ("candidate", b)):
+        lines += [f"The {name} {text}" for text in _run_notes(side.profile)]
         if side.data is None:
             lines.append(
-                f"{name} has no compile data (an eager run has none): its graph breaks, recompiles and compile time "
-                "are unknown."
+                f"The {name} has no compile data, as is usual for an eager run: its graph breaks, recompiles and "
+                "compile time are unknown."
             )
     return [*lines, *_environment_notes(a, b)]
 
@@ -313,15 +316,15 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         return
     if not profile.of(steps.profiled_steps):
         yield (
-            "has no profiled steps, as its profiler had no schedule: whole spans are compared, "
-            "and nobody knows how much they vary."
+            "has no profiled steps because its profiler had no schedule: whole spans are compared, "
+            "and the noise is unknown."
         )
     elif len(profile.of(steps.profiled_steps)) == 1:
-        yield "has one profiled step: nobody knows how much its steps vary."
+        yield "has one profiled step, so the noise is unknown."
     if (gpu := profile.of(steps.bottleneck)) is not None:
         yield (
-            f"has a host that runs ahead: its steps are those of GPU {gpu.device}, "
-            "each from the first work that it launched to that of the next."
+            f"is GPU-bound: its steps are measured on GPU {gpu.device}, each from its first kernel to the first "
+            "kernel of the next step."
         )
     if not len(profile.of(gpu_work).index):
         yield "has no GPU events: GPU time and kernels are not compared."
@@ -336,19 +339,19 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
     slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
     if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
-        known = "A" if times[0].unprofiled_steps else "B"
+        known, other = ("baseline", "candidate") if times[0].unprofiled_steps else ("candidate", "baseline")
         yield (
-            f"Steps of {known} are unprofiled, which are faster than profiled ones; of the other side only "
-            "profiled steps are known."
+            f"The steps of the {known} are unprofiled, those of the {other} are profiled and therefore slower."
         )
 
 
 class CompareReport(msgspec.Struct, frozen=True):
     """Two spans compared; the numbers in the verdict are those of `comparison`."""
 
-    a: SpanName
-    b: SpanName
+    baseline: SpanName
+    candidate: SpanName
     verdict: str
+    break_even: str  # when compiling is worth it, if one side is compiled and the other is not; otherwise ""
     comparison: Comparison
 
 
@@ -360,60 +363,60 @@ class FullReport(CompareReport, frozen=True):
 
 def compare_report(sides: Sides) -> CompareReport:
     """Return what differs between two spans, in numbers and in a sentence."""
-    comparison = compare(sides.a, sides.b)
-    return CompareReport(sides.a.name, sides.b.name, _verdict(comparison, sides), comparison)
+    comparison = compare(sides.baseline, sides.candidate)
+    verdict, even = _verdict(comparison, sides)
+    return CompareReport(sides.baseline.name, sides.candidate.name, verdict, even, comparison)
 
 
 def full_report(sides: Sides) -> FullReport:
     """Return what differs between two spans, row by row, too."""
     report = sides.of(compare_report)
-    return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
+    return FullReport(**msgspec.structs.asdict(report), tables=sides.of(compare_tables))
 
 
-def _verdict(comparison: Comparison, sides: Sides) -> str:
-    if why := why_no_verdict(sides.a.program, sides.b.program):
-        return why
-    figures = {figure.name: figure.value for figure in comparison.figures}
-    sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
-    if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
-        sentences.append(f"The GPUs are busy for {pairs.change_of(busy)} of it.")
-    if comparison.step_time and sides.a.profile and sides.b.profile:
-        sentences.append(_compiling_words(sides.a.profile, sides.b.profile))
-    return " ".join(filter(None, sentences))
+def _verdict(comparison: Comparison, sides: Sides) -> tuple[str, str]:
+    """Return which side is faster, and when compiling is worth it."""
+    baseline, candidate = sides.baseline, sides.candidate
+    if why := why_no_verdict(baseline.program, candidate.program):
+        return why, ""
+    if not comparison.step_time or not baseline.profile or not candidate.profile:
+        return _of_spans({figure.name: figure.value for figure in comparison.figures}), ""
+    return step_time_sentence(comparison.step_time), payback_of(candidate.profile, baseline.profile)
 
 
 def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -> str:
     """Say which side is faster, and whether that is more than noise."""
-    mean = pairs.pair(times.a.mean_us, times.b.mean_us)
+    mean = pairs.pair(times.baseline.mean_us, times.candidate.mean_us)
     change = f"{step} takes {pairs.change_of(mean)}"
-    steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
+    steps = f"{times.baseline.steps} and {plural(times.candidate.steps, 'step')}"
     if times.noise_us is None:
-        return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
+        return f"{change[0].upper()}{change[1:]}; with a single step on one side, the noise is unknown."
     if times.within_noise:
         return f"No clear difference: {change}, within the noise of {steps} (± {duration(times.noise_us)})."
-    return f"B is {pairs.outcome(mean)}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
+    return (
+        f"The candidate is {pairs.outcome(mean)}: {change}, more than the noise of {steps} "
+        f"(± {duration(times.noise_us)})."
+    )
 
 
 def _of_spans(figures: dict[str, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
-        return f"The whole span takes {pairs.change_of(times)}; without steps on both sides nobody knows the noise."
-    compile_s = figures["compile_s"]
-    if compile_s.a is None or compile_s.b is None:
-        return "Nothing was recorded on both sides that could be compared."
-    return f"Compiling takes {pairs.change_of(pairs.pair(1e6 * compile_s.a, 1e6 * compile_s.b))}."
+        return f"The whole span takes {pairs.change_of(times)}; without steps on both sides, the noise is unknown."
+    compile_s = figures.get("compile_s")
+    if compile_s is None or compile_s.baseline is None or compile_s.candidate is None:
+        return "The two runs recorded nothing that can be compared."
+    times = pairs.pair(1e6 * compile_s.baseline, 1e6 * compile_s.candidate)
+    return f"Compiling takes {pairs.change_of(times)}."
 
 
-def _compiling_words(a: Profile, b: Profile) -> str:
-    """Return "1 step of B compiles, for 7.10 s: the others take 12.3 ms instead of 12.1 ms in the mean.", or ""."""
-    sides = {"A": a.of(breakdown.compiling), "B": b.of(breakdown.compiling)}
-    words = " and ".join(
-        f"{plural(side.steps, f'step of {name} compiles', f'steps of {name} compile')}, for {duration(side.compile_us)}"
-        for name, side in sides.items()
-        if side.steps
-    )
-    if not words:
-        return ""
-    if not all(len(side.others_us) for side in sides.values()):
-        return f"{words}: no others are left to compare."
-    return f"{words}: the others are compared."
+def _step_notes(a: _Run | None, b: _Run | None, whole: bool) -> Iterator[str]:
+    """Yield which steps compile: "1 step of the candidate compiles (7.10 s): left out."."""
+    for name, run in (("baseline", a), ("candidate", b)):
+        if not a or not b or not run or whole:
+            return
+        side = run.profile.of(breakdown.compiling)
+        if side.steps:
+            compile_ = plural(side.steps, f"step of the {name} compiles", f"steps of the {name} compile")
+            rest = "left out" if len(side.others_us) else "all it has"
+            yield f"{compile_} ({duration(side.compile_us)}): {rest}."

@@ -30,13 +30,14 @@ class Condition(msgspec.Struct, frozen=True):
     metric: str
     pattern: str  # of kernel names, "" for a metric without
     inclusive: bool  # whether the condition also holds for exactly the amount
-    amount: float  # percent of the base, or in the metric's unit (ns, bytes, a count)
+    amount: float  # percent of the baseline, or in the metric's unit (ns, bytes, a count)
     percent: bool
 
-    def holds(self, base: int, head: int) -> bool:
+    def holds(self, baseline: int, candidate: int) -> bool:
         """Return whether the metric rose by more than it may."""
-        bound = self.amount * base / 100 if self.percent else self.amount
-        return head - base > bound or (self.inclusive and head - base == bound)
+        bound = self.amount * baseline / 100 if self.percent else self.amount
+        rise = candidate - baseline
+        return rise > bound or (self.inclusive and rise == bound)
 
 
 class GateSettings(msgspec.Struct, frozen=True):

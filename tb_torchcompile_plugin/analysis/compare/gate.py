@@ -1,7 +1,7 @@
-"""Does a run pass a gate against a base: did a metric rise by more than it may, and by more than noise?
+"""Does a run pass a gate against a baseline: did a metric rise by more than it may, and by more than noise?
 
-Inside a run all steps count as one, as they follow one another; between several base runs, up to one more of them. The
-larger of the two counts (see `statistics`).
+Inside a run all steps count as one, as they follow one another; between several baseline runs, up to one more of them.
+The larger of the two counts (see `statistics`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 
 MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
 _MAX_CHARS = 80  # of a name in a sentence
-_MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
+_MORE_RUNS = "Give several baseline runs, or save them in one baseline file"
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
 GateOutcome = Literal["failed", "unknown", "noise", "passed"]
@@ -51,8 +51,8 @@ class GateCondition(msgspec.Struct, frozen=True):
     metric: str
     label: str
     outcome: GateOutcome  # failed: it holds; unknown: inconclusive; noise: the rise is too large, but may be chance
-    base: int | None  # ns, bytes or a count; of several base runs that in the middle, of counts the largest
-    head: int | None
+    baseline: int | None  # ns, bytes or a count; of several runs that in the middle, of counts the largest
+    candidate: int | None
     noise: float | None
     sentence: str
     causes: list[GateCause]
@@ -63,8 +63,8 @@ class GateFigure(msgspec.Struct, frozen=True):
 
     metric: str
     label: str
-    base: str
-    head: str
+    baseline: str
+    candidate: str
     change: str
     why_unknown: str
 
@@ -77,8 +77,8 @@ class GateReport(msgspec.Struct, frozen=True):
     # checked.
     outcome: Verdict
     verdict: str
-    base: list[str]
-    head: str
+    baseline: list[str]
+    candidate: str
     on: str
     differences: list[str]
     conditions: list[GateCondition]
@@ -96,17 +96,17 @@ class _Judgement(NamedTuple):
 
     outcome: GateOutcome
     name: str  # among several, "" for the metric as a whole
-    base: int
-    head: int
+    baseline: int
+    candidate: int
     noise: float | None
 
 
-def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
-    """Judge a run against one base run, or several that did the same."""
-    found = dict(_differences(base, head))
+def gate(baseline: Sequence[MeasuredRun], candidate: MeasuredRun, settings: GateSettings) -> GateReport:
+    """Judge a run against one baseline run, or several that did the same."""
+    found = dict(_differences(baseline, candidate))
     # One script that does more work than before is judged: that is what a gate is for.
     forbidden = [text for kind, text in found.items() if kind not in (*settings.allow, "work")]
-    conditions = [judge(row, base, head) for row in settings.conditions if not forbidden]
+    conditions = [judge(row, baseline, candidate) for row in settings.conditions if not forbidden]
     failed = [row for row in conditions if row.outcome == "failed"]
     causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
     outcome, verdict = _verdict(forbidden, conditions, "unknown" in settings.allow)
@@ -116,30 +116,36 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
         name=settings.name,
         outcome=outcome,
         verdict=verdict,
-        base=[run.name for run in base],
-        head=head.name,
+        baseline=[run.name for run in baseline],
+        candidate=candidate.name,
         on=", ".join(
-            filter(None, (*head.program.devices, head.program.torch and f"torch {head.program.torch}"))
+            filter(
+                None,
+                (*candidate.program.devices, candidate.program.torch and f"torch {candidate.program.torch}"),
+            )
         ),
         differences=[*found.values()],
         conditions=conditions,
         causes=list(dict.fromkeys(causes))[:MAX_CAUSES],
-        figures=[_figure(name, base, head) for name in METRICS],
-        notes=[*_notes(base, head)],
+        figures=[_figure(name, baseline, candidate) for name in METRICS],
+        notes=[*_notes(baseline, candidate)],
         options=[word for option in (*fail_on, *allow) for word in option],
     )
 
 
-def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tuple[str, str]]:
+def _differences(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Iterator[tuple[str, str]]:
     """Yield (what --allow calls it, sentence) where runs differ; what is unknown of a side is no difference."""
-    for run in base:
-        yield from differences(run.program, head.program, ("BASE", "HEAD"))
+    for run in baseline:
+        yield from differences(run.program, candidate.program)
     before, after = (
         {f"{run.ranks} of {run.world_size} recorded": None for run in runs if run.ranks}
-        for runs in (base, [head])
+        for runs in (baseline, [candidate])
     )
     if before and after and before != after:
-        yield "world-size", f"Ranks: {joined_names([*before])} in BASE, {joined_names([*after])} in HEAD."
+        yield (
+            "world-size",
+            f"Ranks: {joined_names([*before])} in the baseline, {joined_names([*after])} in the candidate.",
+        )
 
 
 def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
@@ -154,30 +160,31 @@ def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: b
         hold = "holds" if len(failed) == 1 else "hold"
         return "failed", f"Failed: {len(failed)} of {of} {hold}: {joined_names(failed)}. {unchecked}".strip()
     if unknown and not allow_unknown:
-        return "unknown", f"Not known: {unchecked}"
+        return "unknown", f"Inconclusive: {unchecked}"
     passed = f"Passed: none of {of} holds." if judged else "No conditions were given."
     return "passed", f"{passed} {unchecked}".strip()
 
 
-def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
+def _figure(metric: str, baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> GateFigure:
     label, unit, *_ = METRICS[metric]
-    value = pair(*(run.measures[metric].value for run in (middle_run(metric, base), head)))
-    return GateFigure(metric, label, *in_words(unit, value), why_unknown(metric, base, head))
+    value = pair(*(run.measures[metric].value for run in (middle_run(metric, baseline), candidate)))
+    return GateFigure(metric, label, *in_words(unit, value), why_unknown(metric, baseline, candidate))
 
 
-def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
-    base_steps, head_steps = (run.measures["step"].samples for run in (base[0], head))
-    if len(base) > 1:
-        yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
+def _notes(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Iterator[str]:
+    base_steps, head_steps = (run.measures["step"].samples for run in (baseline[0], candidate))
+    if len(baseline) > 1:
+        runs = plural(len(baseline), "baseline run")
+        yield f"Noise is from {runs}, and from the steps in each run; the larger counts."
     elif spread(base_steps) and spread(head_steps):
         yield (
-            f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} inside one run of each "
-            "side: how runs differ from one another they do not tell. Several runs as BASE do."
+            f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} of one run on each side, "
+            "which do not show how runs differ from each other. Several baseline runs would."
         )
-    if head.ranks > 1:
+    if candidate.ranks > 1:
         yield (
-            f"HEAD ran as {plural(head.ranks, 'rank')}: counts are of all ranks together, a step lasts as long as on "
-            "the slowest."
+            f"The candidate ran as {plural(candidate.ranks, 'rank')}: counts are of all ranks together, a step lasts "
+            "as long as on the slowest."
         )
 
 
@@ -186,29 +193,32 @@ def format_value(unit: Unit, value: float | None) -> str:
     return "–" if value is None else text_of(unit)(value)
 
 
-def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
+def why_unknown(metric: str, baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> str:
     """Return why a metric is unknown, "" where it is known of all runs."""
-    sides = [*(("BASE", run.measures[metric]) for run in base), ("HEAD", head.measures[metric])]
+    sides = [
+        *(("baseline", run.measures[metric]) for run in baseline),
+        ("candidate", candidate.measures[metric]),
+    ]
     reasons = [f"{side}: {measure.why_unknown}" for side, measure in sides if measure.value is None]
     return "; ".join(dict.fromkeys(reasons))
 
 
-def middle_run(metric: str, base: Sequence[MeasuredRun]) -> MeasuredRun:
+def middle_run(metric: str, baseline: Sequence[MeasuredRun]) -> MeasuredRun:
     """Return the run that stands for several: of a count the one with most, otherwise that in the middle."""
-    runs = sorted(base, key=lambda run: run.measures[metric].value or 0)
+    runs = sorted(baseline, key=lambda run: run.measures[metric].value or 0)
     return runs[-1] if METRICS[metric].noise == "exact" else runs[(len(runs) - 1) // 2]
 
 
-def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateCondition:
-    """Check a condition; base is one run, or several that did the same."""
+def judge(condition: Condition, baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> GateCondition:
+    """Check a condition; baseline is one run, or several that did the same."""
     metric, label = condition.metric, METRICS[condition.metric].label
-    why = why_unknown(metric, base, head)
-    series = {} if why else _values(condition, base, head)
+    why = why_unknown(metric, baseline, candidate)
+    series = {} if why else _values(condition, baseline, candidate)
     if not series:
-        why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
+        why = f"unknown. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
         sentence = f"{label}: {why}."
         return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
-    needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
+    needs_runs = any(run.measures[metric].needs_runs for run in (*baseline, candidate))
     judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
     failed = sum(row.outcome == "failed" for row in judged)
@@ -217,21 +227,25 @@ def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) 
         metric=metric,
         label=label,
         outcome=worst.outcome,
-        base=worst.base,
-        head=worst.head,
+        baseline=worst.baseline,
+        candidate=worst.candidate,
         noise=worst.noise,
-        sentence=_sentence(condition, worst, failed, len(base)),
-        causes=[] if worst.outcome == "passed" else _causes(condition, middle_run(metric, base), head),
+        sentence=_sentence(condition, worst, failed, len(baseline)),
+        causes=[]
+        if worst.outcome == "passed"
+        else _causes(condition, middle_run(metric, baseline), candidate),
     )
 
 
-def _values(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> dict[str, list[_Value]]:
-    """Return the metric of all runs, HEAD last; where it has names, all items that match the pattern, together ("").
+def _values(
+    condition: Condition, baseline: Sequence[MeasuredRun], candidate: MeasuredRun
+) -> dict[str, list[_Value]]:
+    """Return the metric of all runs, the candidate last; of one with names, all items that match together ("").
 
     With a pattern also each item that does the same work in all runs: one that is launched more often does what another
     one did. Empty where nothing matches.
     """
-    measures = [run.measures[condition.metric] for run in (*base, head)]
+    measures = [run.measures[condition.metric] for run in (*baseline, candidate)]
     if not METRICS[condition.metric].by_name:
         return {"": [(measure.value or 0, measure.samples) for measure in measures]}
     runs = [_matching(measure.items, condition.pattern) for measure in measures]
@@ -261,22 +275,22 @@ def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
 def _judged(
     condition: Condition, name: str, values: list[_Value], needs_runs: bool, questions: int
 ) -> _Judgement:
-    *base_runs, (head, head_samples) = values
+    *base_runs, (candidate, head_samples) = values
     base_values, kind = [value for value, _ in base_runs], METRICS[condition.metric].noise
-    base, chance = max(base_values), None
+    baseline, chance = max(base_values), None
     if kind != "exact":
-        base = sorted(base_values)[(len(base_values) - 1) // 2]
+        baseline = sorted(base_values)[(len(base_values) - 1) // 2]
         samples = [] if needs_runs else [samples for _, samples in base_runs]
         model = GATE._replace(chance=GATE.chance / questions)
         chance = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
     outcome: GateOutcome = "failed"
-    if not condition.holds(base, head):
+    if not condition.holds(baseline, candidate):
         outcome = "passed"
     elif chance is None and kind == "needed":
         outcome = "unknown"
-    elif chance is not None and head - base <= chance:
+    elif chance is not None and candidate - baseline <= chance:
         outcome = "noise"
-    return _Judgement(outcome, name, base, head, chance)
+    return _Judgement(outcome, name, baseline, candidate, chance)
 
 
 def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:
@@ -284,7 +298,7 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
     of = f" ({condition.pattern})" if condition.pattern else ""
     of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
     allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
-    base, head, change = in_words(unit, pair(row.base, row.head))
+    baseline, candidate, change = in_words(unit, pair(row.baseline, row.candidate))
     more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
     chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
     by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
@@ -292,12 +306,12 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
         "failed": f"It rose{by}{also if chance else ''}{more}.",
         "passed": f"No rise{by}.",
         "noise": f"It rose{by}, but within the noise{chance}.",
-        "unknown": f"It rose{by}, but {plural(runs, 'run')} of BASE cannot tell whether that is noise. {_MORE_RUNS}.",
+        "unknown": f"It rose{by}, but {plural(runs, 'baseline run')} cannot show whether that is noise. {_MORE_RUNS}.",
     }
-    return f"{label}{of}: {base} → {head}, {change}. {words[row.outcome]}"
+    return f"{label}{of}: {baseline} → {candidate}, {change}. {words[row.outcome]}"
 
 
-def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
+def _causes(condition: Condition, baseline: MeasuredRun, candidate: MeasuredRun) -> list[GateCause]:
     """Return the kernels, breaks and functions that rose most, with their lines."""
     metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
     before, after = (
@@ -305,7 +319,7 @@ def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[
             _matching([item for name in metrics for item in run.measures[name].items], condition.pattern),
             lambda item: item.key,
         )
-        for run in (base, head)
+        for run in (baseline, candidate)
     )
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
     largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:MAX_CAUSES]
@@ -320,15 +334,15 @@ def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -
     """Describe a rise, at a line that was not there before if there is one."""
     lines = {item.line for item in before}
     item = max(after, key=lambda item: (item.line not in lines, item.value))
-    base, head = _sum(before), _sum(after)
+    baseline, candidate = _sum(before), _sum(after)
     unit = METRICS[metric].unit
     kind = next((kind.one for name, kind in COUNTS.items() if name == metric), item.what)
     what = item.what if item.what == kind else f"{kind} of {item.what}"
     text = f"{what}: {item.why}" if item.why else what
-    rise = f"+{head - base:,}" if unit == "count" else in_words(unit, pair(base, head))[2]
+    rise = f"+{candidate - baseline:,}" if unit == "count" else in_words(unit, pair(baseline, candidate))[2]
     change = "" if rise == "+1" else f", {rise}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
-    return GateCause(text + change, where, head - base)
+    return GateCause(text + change, where, candidate - baseline)
 
 
 def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:

@@ -39,12 +39,12 @@ from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 _VERB_OF_PART = {
     "compute": "computes",
-    "overlapped": "computes beside communication",
-    "exposed_transfer": "transfers alone",
+    "overlapped": "computes during communication",
+    "exposed_transfer": "transfers without computing",
     "exposed_wait": "waits for other ranks",
-    "exposed_unknown": "waits or transfers, which is not known,",
-    "exposed_memory": "copies alone",
-    "idle": "idles",
+    "exposed_unknown": "waits or transfers (it is unknown which)",
+    "exposed_memory": "copies without computing",
+    "idle": "is idle",
 }
 _HIDDEN = column_head(hidden=True)
 
@@ -62,7 +62,9 @@ class RankCompared(Compared, frozen=True):
     exposed_unknown_us: Annotated[Pair, _HIDDEN]
     exposed_memory_us: Annotated[Pair, _HIDDEN]
     idle_us: Annotated[Pair, _HIDDEN]
-    wait_us: Annotated[Pair, column_head("Waits, overlapped too", hidden=True)]  # in collectives, for others
+    wait_us: Annotated[
+        Pair, column_head("Waits, overlapped included", hidden=True)
+    ]  # in collectives, for others
 
 
 class CollectiveCompared(Compared, frozen=True):
@@ -92,38 +94,42 @@ class JobsCompared(msgspec.Struct, frozen=True):
 class Jobs(Memoized):
     """The two jobs that questions are asked of."""
 
-    a: Job
-    b: Job
+    baseline: Job
+    candidate: Job
 
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, None, [], [])
-    step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
-    ranks = match(RankCompared, ["rank"], [*map(_rank_numbers, (jobs.a, jobs.b))])  # both have the same ranks
+    step_time = step_time_difference(jobs.baseline.of(job_times), jobs.candidate.of(job_times))
+    numbers = [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)]  # both have the same ranks
+    ranks = match(RankCompared, ["rank"], numbers)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
     return JobsCompared(verdict, None, step_time, ranks, _collectives(jobs))
 
 
 def _notice(jobs: Jobs) -> str | None:
-    if jobs.a is jobs.b:
-        return "Both are ranks of one job: the panel Ranks puts them side by side."
-    sizes = [job.world_size or len(job.digests) for job in (jobs.a, jobs.b)]
+    if jobs.baseline is jobs.candidate:
+        return "Both are ranks of one job: the panel Ranks compares them."
+    sizes = [job.world_size or len(job.digests) for job in (jobs.baseline, jobs.candidate)]
     if sizes[0] != sizes[1]:
         return (
-            f"The job of A has {plural(sizes[0], 'rank')}, that of B {sizes[1]:,}: each has another share of the "
-            "work, so ranks are not put beside each other; the two spans are."
+            f"The baseline has {plural(sizes[0], 'rank')}, the candidate {sizes[1]:,}. The work is divided "
+            "differently, so ranks are not compared; the two spans are."
         )
     only = []
-    for side, job, other in (("A", jobs.a, jobs.b), ("B", jobs.b, jobs.a)):
+    for side, job, other in (
+        ("baseline", jobs.baseline, jobs.candidate),
+        ("candidate", jobs.candidate, jobs.baseline),
+    ):
         if ranks := sorted({*job.numbers} - {*other.numbers}):
             traces = "trace of rank" if len(ranks) == 1 else "traces of ranks"
-            only.append(f"{traces} {listed_numbers(ranks)} can be read in {side} alone")
+            only.append(f"{traces} {listed_numbers(ranks)} can be read in the {side} only")
     if only:
         return (
-            f"The {', '.join(only)}: what is waited for the others is not known, so ranks are not put "
-            "beside each other; the two spans are."
+            f"The {', '.join(only)}. How long the others are waited for is unknown, so ranks are not "
+            "compared; the two spans are."
         )
     return None
 
@@ -163,9 +169,9 @@ def _rank_numbers(job: Job) -> Numbers:
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     """Compare collectives, most time first."""
-    numbers = [_collective_numbers(job) for job in (jobs.a, jobs.b)]
+    numbers = [_collective_numbers(job) for job in (jobs.baseline, jobs.candidate)]
     rows = match(CollectiveCompared, ["group", "op", "dtype", "message_bytes"], numbers, missing=None)
-    return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
+    return sorted(rows, key=lambda row: -max(row.transfer_us.baseline or 0, row.transfer_us.candidate or 0))
 
 
 def _collective_numbers(job: Job) -> Numbers:
@@ -184,21 +190,23 @@ def _collective_numbers(job: Job) -> Numbers:
 
 def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:
     """Yield the step, the part of it that changed most, and who keeps the others waiting."""
-    if why := why_no_verdict(_program(jobs.a), _program(jobs.b)):
+    if why := why_no_verdict(_program(jobs.baseline), _program(jobs.candidate)):
         yield why
         return
     yield (
         step_time_sentence(step_time, "the job's step")
         if step_time
-        else "No steps were marked on both sides."
+        else "At least one job has no marked steps."
     )
     means = {part: _mean_pair([getattr(row, f"{part}_us") for row in ranks]) for part in _VERB_OF_PART}
     changed = {part: times for part, times in means.items() if times and times.delta}
     if changed:
         part, times = max(changed.items(), key=lambda item: abs(item[1].delta or 0))
-        yield f"Of a step a rank {_VERB_OF_PART[part]} for {change_of(times)}, in the mean."
-    late_a, late_b = (_late_words(job) for job in (jobs.a, jobs.b))
-    yield f"On both sides {late_a}." if late_a == late_b else f"In A {late_a}; in B {late_b}."
+        yield f"On average a rank {_VERB_OF_PART[part]} for {change_of(times)} per step."
+    late_a, late_b = (_late_words(job) for job in (jobs.baseline, jobs.candidate))
+    yield (
+        f"In both, {late_a}." if late_a == late_b else f"In the baseline {late_a}. In the candidate {late_b}."
+    )
 
 
 def _program(job: Job) -> ProgramFacts:
@@ -207,7 +215,8 @@ def _program(job: Job) -> ProgramFacts:
 
 
 def _mean_pair(pairs: list[Pair]) -> Pair | None:
-    values = [(times.a, times.b) for times in pairs if times.a is not None and times.b is not None]
+    both = [(times.baseline, times.candidate) for times in pairs]
+    values = [(a, b) for a, b in both if a is not None and b is not None]
     return pair(*(sum(side) / len(values) for side in zip(*values))) if values else None
 
 

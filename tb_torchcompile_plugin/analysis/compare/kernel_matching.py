@@ -59,10 +59,10 @@ class KernelDifference(Compared, frozen=True):
     category: kernel_names.Category
     change: Annotated[Change, column_head(hidden=True)]
     places: Annotated[int, column_head(hidden=True)]  # at how many places of a step it is done
-    a: SideWork
-    b: SideWork
+    baseline: SideWork
+    candidate: SideWork
     time_us: Pair  # of an average step, as the launches
-    launches: Pair
+    launches: Annotated[Pair, column_head(hidden=True)]
 
 
 class Launch(msgspec.Struct, frozen=True, gc=False):
@@ -171,7 +171,7 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
         for part in _parts(both, is_landmark=position % 2 == 1):
             pairs_of_kinds[_kinds(part[0]), _kinds(part[1])].append(part)
     rows = [_difference(pairs, len(a), len(b)) for pairs in pairs_of_kinds.values()]
-    return sorted(rows, key=lambda row: (-abs(row.time_us.delta or 0.0), row.category, row.a.kernels))
+    return sorted(rows, key=lambda row: (-abs(row.time_us.delta or 0.0), row.category, row.baseline.kernels))
 
 
 def _typical(steps: list[Step]) -> Step:
@@ -310,8 +310,8 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
         category=times.most_common(1)[0][0],
         change=change,
         places=len(pairs),
-        a=work_a,
-        b=work_b,
+        baseline=work_a,
+        candidate=work_b,
         **numbers(time_us=time_us, launches=count),
     )
 

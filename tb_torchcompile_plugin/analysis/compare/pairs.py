@@ -21,32 +21,26 @@ _TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {
 class Pair(msgspec.Struct, frozen=True):
     """One number on both sides; None where it is unknown."""
 
-    a: float | None
-    b: float | None
-    delta: float | None  # b less a
-
-
-class FormattedPair(msgspec.Struct, frozen=True):
-    """One number of both sides, and the change from A to B."""
-
-    label: str
-    a: str
-    b: str
-    change: str
+    baseline: float | None
+    candidate: float | None
+    delta: float | None  # the candidate's less the baseline's
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One number of both sides; the name carries the unit."""
+    """One number of both sides, in words and as a number; the name carries the unit."""
 
-    name: str
-    value: Pair
-    formatted: FormattedPair  # step times with their standard deviation
+    name: Annotated[str, column_head(hidden=True)]
+    label: Annotated[str, column_head("Figure")]
+    baseline: str  # step times with their standard deviation
+    candidate: str
+    change: str
+    value: Annotated[Pair, column_head(hidden=True)]
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A row of whatever is compared."""
 
-    outcome: Annotated[Outcome, column_head("Change")]  # by its first number, a time
+    outcome: Annotated[Outcome, column_head("Change", hidden=True)]  # by its first number, a time
 
 
 Row = TypeVar("Row", bound=Compared)
@@ -68,7 +62,7 @@ def numbers(**fields: Pair) -> dict[str, Any]:
 def match(
     row: type[Row], names: Sequence[str], sides: Sequence[Numbers], missing: float | None = 0.0
 ) -> list[Row]:
-    """Return a row for each key of either side, in the order of A and then of B.
+    """Return a row for each key of either side, in the order of the baseline and then of the candidate.
 
     names: the fields that the parts of a key are; all other fields are numbers of both sides, of which the first one is
     the time that decides. missing: what they are on a side without the key.
@@ -84,15 +78,15 @@ def match(
 
 def outcome(times: Pair) -> Outcome:
     """Return what became of a time; one that is 0 or unknown does not exist."""
-    if bool(times.a) != bool(times.b):
-        return "vanished" if times.a else "appeared"
+    if bool(times.baseline) != bool(times.candidate):
+        return "vanished" if times.baseline else "appeared"
     return "equal" if not times.delta else "faster" if times.delta < 0 else "slower"
 
 
 def in_words(name: str, value: Pair) -> tuple[str, str, str]:
-    """Return A, B and the change: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)". The name's end is the unit."""
+    """Return baseline, candidate and change: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)". The name ends with the unit."""
     text = text_of(name)
-    a, b = ("–" if number is None else text(number) for number in (value.a, value.b))
+    a, b = ("–" if number is None else text(number) for number in (value.baseline, value.candidate))
     if not value.delta:
         return a, b, "–" if value.delta is None else "equal"
     if text is percent:
@@ -111,14 +105,14 @@ def _rate(gb_s: float) -> str:
 
 def change_percent(value: Pair) -> str:
     """Return " (+4.21 %)", or "" where that means nothing."""
-    if not value.delta or not value.a:
+    if not value.delta or not value.baseline:
         return ""
-    return f" ({signed(100 * value.delta / value.a, lambda part: f'{significant(part)} %')})"
+    return f" ({signed(100 * value.delta / value.baseline, lambda part: f'{significant(part)} %')})"
 
 
 def change_of(times: Pair) -> str:
     """Return "12.0 ms instead of 13.0 ms (-7.69 %)" of two known times."""
-    assert times.a is not None and times.b is not None
-    if times.a == times.b:
-        return f"{duration(times.b)} on both sides"
-    return f"{duration(times.b)} instead of {duration(times.a)}{change_percent(times)}"
+    assert times.baseline is not None and times.candidate is not None
+    if times.baseline == times.candidate:
+        return f"{duration(times.candidate)} on both sides"
+    return f"{duration(times.candidate)} instead of {duration(times.baseline)}{change_percent(times)}"

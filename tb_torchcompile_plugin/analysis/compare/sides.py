@@ -46,8 +46,8 @@ class Side(NamedTuple):
 class Sides(Memoized):
     """The two spans that questions are asked of."""
 
-    a: Side
-    b: Side
+    baseline: Side
+    candidate: Side
 
 
 def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> Side:
@@ -62,7 +62,7 @@ def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> 
 def why_no_verdict(a: ProgramFacts, b: ProgramFacts) -> str:
     """Return why neither of two runs is called faster; "" where they run the same program."""
     kind, why = next(((kind, text) for kind, text in differences(a, b) if kind in OTHER), (None, ""))
-    return f"A and B {OTHER[kind]}, so neither is called faster. {why}" if kind else ""
+    return f"Not comparable: the two runs {OTHER[kind]}. {why}" if kind else ""
 
 
 def compares_whole_spans(a: Side, b: Side) -> bool:

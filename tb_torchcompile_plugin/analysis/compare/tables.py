@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, FormattedPair, Pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
@@ -35,7 +35,7 @@ class OperatorDifference(Compared, frozen=True):
     kind: OperatorKind
     self_host_us: Pair
     self_device_us: Pair  # unknown where a side has no GPU events
-    calls: Pair
+    calls: Annotated[Pair, column_head(hidden=True)]
 
 
 class ModuleDifference(Compared, frozen=True):
@@ -58,10 +58,10 @@ class ComparedTables(msgspec.Struct, frozen=True):
 
 def compare_tables(sides: Sides) -> ComparedTables:
     """Return all rows that either side has."""
-    a, b = sides.a.profile, sides.b.profile
+    a, b = sides.baseline.profile, sides.candidate.profile
     if a is None or b is None:
         return ComparedTables([], [], [], [])
-    whole = compares_whole_spans(sides.a, sides.b)
+    whole = compares_whole_spans(sides.baseline, sides.candidate)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
@@ -133,5 +133,5 @@ def _memory(a: Profile, b: Profile) -> Iterator[Figure]:
         for name, label in (("peak_bytes", "Peak memory"), ("peak_reserved_bytes", "Peak reserved")):
             value = pairs.pair(*(getattr(side.get(device), name, None) for side in (uses_a, uses_b)))
             if value != _UNKNOWN:
-                words = FormattedPair(f"{label}, {device_name(device)}", *pairs.in_words(name, value))
-                yield Figure(f"{device}_{name}", value, words)
+                words = pairs.in_words(name, value)
+                yield Figure(f"{device}_{name}", f"{label}, {device_name(device)}", *words, value)

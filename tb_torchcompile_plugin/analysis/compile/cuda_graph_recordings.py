@@ -85,16 +85,6 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     text: Annotated[str, column_head("In torch's words", grow=True, wrap=True)]
 
 
-class GraphPool(msgspec.Struct, frozen=True):
-    """The memory that all CUDA graphs of a device share, when the summary was written."""
-
-    device: int
-    pool_bytes: int | None
-    graphs: int
-    functions: int
-    warm_ups: Annotated[int | None, column_head("Warm-ups")]  # runs kernel by kernel inside of it
-
-
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
@@ -102,7 +92,6 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
     skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
     recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
-    pools: Annotated[tuple[GraphPool, ...], column_head("Memory of CUDA graphs")]
     code: str | None
 
 

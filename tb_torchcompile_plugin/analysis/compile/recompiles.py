@@ -93,8 +93,8 @@ class FailedGuard(msgspec.Struct, frozen=True):
     source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
     old: Annotated[str | None, column_head("Expected")]  # value that was compiled for
     new: Annotated[str | None, column_head("Actual")]  # value in this call, None where torch does not name it
-    file: str | None
-    line: int | None
+    file: Annotated[str | None, column_head(unseen=True)]
+    line: Annotated[int | None, column_head(unseen=True)]
     advice: Annotated[str, column_head(unseen=True)]
 
 
@@ -121,7 +121,7 @@ class Recompile(msgspec.Struct, frozen=True):
     # Inputs that changed, so that torch made them dynamic.
     dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
     start_s: Annotated[float | None, column_head(unseen=True)]  # Unix time
-    recovered: Annotated[bool, column_head(hidden=True)]  # compiled before recording began
+    recovered: Annotated[bool, column_head(unseen=True)]  # compiled before recording began
     # What a span shows of it; None without a trace.
     start_us: Annotated[float | None, column_head(unseen=True)] = None  # from the span's first event
     step: Annotated[str | None, column_head(unseen=True)] = None  # the profiled step around it
@@ -142,7 +142,7 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
 
     frame: str
     epoch: int
-    function: str
+    function: Annotated[str, column_head(grow=True)]
     file: str
     line: int | None
     versions: Annotated[list[Version], column_head(inner=True)]  # in the order in which they were compiled

@@ -4,12 +4,13 @@ A collective that waits for a slower rank runs all that time. Where the other ra
 transferring. Of one rank alone it is not, and bytes over the fastest call's time are a lower bound of the bandwidth.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.job.digest.rank_calls import collective_labels
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
@@ -28,20 +29,22 @@ Bandwidth = Literal["exact", "at_least"]
 class Collective(msgspec.Struct, frozen=True):
     """The calls of one collective and size."""
 
-    device: int
-    name: str  # the kernel's where torch wrote no label
+    name: Annotated[str, column_head("Collective", grow=True)]  # the kernel's where torch wrote no label
+    device: Annotated[int, column_head(hidden=True)]
     size_bytes: int | None  # input of one call; None without `record_shapes`
-    kernels: int
-    time_us: float
+    kernels: Annotated[int, column_head(total=True)]
+    time_us: Annotated[float, column_head(bar=True, total=True)]
     mean_us: float
-    min_us: float
-    max_us: float
+    min_us: Annotated[float, column_head("Fastest")]
+    max_us: Annotated[float, column_head("Slowest")]
     # Of the calls that are matched with those of other ranks; None without any.
     wait_us: float | None
     transfer_us: float | None
     unknown_us: float | None  # either waiting or transferring
     gb_s: float | None
-    gb_s_kind: Bandwidth | None  # "at_least": over a time that may include waiting
+    gb_s_kind: Annotated[
+        Bandwidth | None, column_head("Bandwidth is")
+    ]  # "at_least": the time may include waiting
 
 
 class Collectives(msgspec.Struct, frozen=True):

@@ -109,22 +109,23 @@ def _threads_asked_for(source: str) -> int | None:
 
 
 def _threads_sentence(threads: Sequence[CpuThread], working: Sequence[Intervals], span_ns: int) -> str:
-    """Return "2 threads worked, most of all main for 98 % of 242 ms; two or more at once for 3.00 % of it."."""
+    """Return "2 threads did work, main most of all (98 % of 242 ms). Two or more worked at once for 3.00 % …"."""
     if not threads:
-        return "No thread is known to have worked in this span."
+        return "No operators, compiled graphs or compiler phases were recorded on any thread."
     most, part = threads[0], ""
     if most.busy_percent is not None:
-        part = f" for {percent(most.busy_percent)} of {duration(us(span_ns))}"
+        part = f" ({percent(most.busy_percent)} of {duration(us(span_ns))})"
     if len(threads) == 1:
-        return f"One thread did all the work that was recorded: {most.thread}{part}."
+        return f"One thread did all the recorded work: {most.thread}{part}."
     times: Int64s = np.concatenate([edges for intervals in working for edges in intervals])
     change = np.concatenate([np.r_[np.ones_like(starts), -np.ones_like(ends)] for starts, ends in working])
     order = np.argsort(times, kind="stable")
     running = np.cumsum(change[order])[:-1]
     together_ns = int(np.diff(times[order])[running >= 2].sum())
+    together = percent(share_percent(together_ns, span_ns) or 0.0)
     return (
-        f"{plural(len(threads), 'thread')} worked, most of all {most.thread}{part}; two or more at once for "
-        f"{percent(share_percent(together_ns, span_ns) or 0.0)} of it."
+        f"{plural(len(threads), 'thread')} did work, {most.thread} most of all{part}. Two or more worked at the same "
+        f"time for {together} of the span."
     )
 
 
@@ -138,13 +139,14 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
     part = percent(100 * sum(row.time_us for row in scalar) / whole if whole else 0.0)
     vectorised = len(with_code) - len(scalar)
     yield (
-        f"{number} took {duration(whole)}: {vectorised} go over vectors, {len(scalar)} number by number, "
-        f"which is {part} of it."
+        f"{number} took {duration(whole)}: {vectorised} with vectorized loops, {len(scalar)} with scalar loops, which "
+        f"take {part} of this time."
     )
     if scalar:
         yield (
-            "torch generates loops over vectors for CPUs that its C++ compiler can build for; not for operations that "
-            "have no vector form, and not where torch._inductor.config.cpp.simdlen or ATEN_CPU_CAPABILITY forbids it."
+            "torch generates vectorized loops if its C++ compiler supports the CPU's vector instructions, the "
+            "operations have a vector form, and neither torch._inductor.config.cpp.simdlen nor ATEN_CPU_CAPABILITY "
+            "forbids it."
         )
     single = [row for row in with_code if row.threads == 1]
     if single:
@@ -153,4 +155,4 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
             "they were compiled."
         )
     if len(single) < len(with_code):
-        yield "How long OpenMP's threads waited for each other inside of a kernel is in no trace."
+        yield "Traces do not show how long OpenMP threads waited for each other inside a kernel."

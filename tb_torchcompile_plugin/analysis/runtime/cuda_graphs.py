@@ -9,7 +9,6 @@ from tb_torchcompile_plugin.analysis import formatting
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     CudaGraphReport,
     GraphedFunction,
-    GraphPool,
     GraphRecording,
     GraphState,
     graph_functions,
@@ -80,22 +79,13 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
     worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
     help_ = remedy(worst, profile.of(graph_recordings)) if worst else None
-    pools = tuple(
-        GraphPool(
-            device=tree.device,
-            pool_bytes=record.optional_number(tree, "pool_bytes"),
-            graphs=sum(len(row.recordings) for row in tree.functions),
-            functions=len(tree.functions),
-            warm_ups=record.optional_number(tree, "warm_ups"),
-        )
-        for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
-    )
+    trees = profile.summary.cuda_graph_trees if profile.summary else ()
+    pool_bytes = sum(record.optional_number(tree, "pool_bytes") or 0 for tree in trees)
     return CudaGraphReport(
-        sentences=tuple(_says(rows, help_[0] if help_ else "", pools)),
+        sentences=tuple(_says(rows, help_[0] if help_ else "", pool_bytes)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
-        pools=pools,
         code=help_[1] if help_ else None,
     )
 
@@ -237,7 +227,7 @@ def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reaso
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def _says(rows: list[GraphedFunction], help_: str, pools: tuple[GraphPool, ...]) -> Iterator[str]:
+def _says(rows: list[GraphedFunction], help_: str, pool_bytes: int) -> Iterator[str]:
     yield _headline(rows)
     if help_:
         yield f"{help_}."
@@ -246,7 +236,7 @@ def _says(rows: list[GraphedFunction], help_: str, pools: tuple[GraphPool, ...])
         as_steps = f", as long as {formatting.plural_of_mean(steps, 'step')}" if steps else ""
         spent = formatting.duration(sum(row.recording_us or 0.0 for row in rows))
         yield f"{formatting.plural(recordings, 'recording')} took {spent} of host time in this process{as_steps}."
-    if pool_bytes := sum(pool.pool_bytes or 0 for pool in pools):
+    if pool_bytes:
         yield f"The graphs share {formatting.significant(pool_bytes / 1e6)} MB of GPU memory."
 
 

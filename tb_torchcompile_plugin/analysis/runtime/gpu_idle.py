@@ -1,12 +1,14 @@
-"""Show why a GPU idled: by cause, by what the launching thread did, by length, and the longest gaps one by one."""
+"""Show why a GPU idled: by cause, by what the launching thread did, and the longest gaps one by one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
@@ -20,9 +22,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 
-_DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
-_EDGES_US = (0, *(step * decade for decade in _DECADES_US for step in (1, 2, 5)), 1_000_000)
 _MAX_ROWS = 100  # culprits of each device that have a row; the others are one row, with what nothing covers
 _MAX_ACTIVITIES = 12  # names of what a thread did in one gap
 _REST = Attribution("nothing", "", "", 0)
@@ -44,30 +45,21 @@ class IdleCauses(msgspec.Struct, frozen=True):
     unaccounted_us: float
 
 
-class GapBin(msgspec.Struct, frozen=True):
-    """Gaps of at least `from_us` and less than `to_us`."""
-
-    from_us: float
-    to_us: float | None  # None: no limit
-    gaps: int
-    idle_us: float
-
-
 class IdleReason(msgspec.Struct, frozen=True):
     """One culprit of a device's idle time, per step (in the span where there are no steps)."""
 
-    device: int
-    cause: HostCause
-    name: str
-    file: str
+    name: Annotated[str, column_head("Reason", grow=True)]
+    device: Annotated[int, column_head(hidden=True)]
+    cause: Annotated[HostCause, column_head("Kind")]
+    file: Annotated[str, column_head("Your line")]
     line: int
-    idle_us: float
-    share_percent: float  # of the device's idle time
+    idle_us: Annotated[float, column_head(total=True)]
+    share_percent: Annotated[float, column_head("Of idle time", bar=True, total=True)]
     calls: float | None
-    pattern: str  # in which steps it occurs; "" for less than two steps
+    pattern: Annotated[str, column_head("When")]  # in which steps it occurs; "" for less than two steps
     # The longest call, from the span's first event; None where none was recorded.
     longest_start_us: float | None
-    longest_us: float | None
+    longest_us: Annotated[float | None, column_head("Longest call")]
     longest_row: int | None
 
 
@@ -82,16 +74,17 @@ class HostTime(msgspec.Struct, frozen=True):
 class IdleGap(msgspec.Struct, frozen=True):
     """One idle interval of a device."""
 
-    device: int
     start_us: float  # from the span's first event
-    idle_us: float
+    device: Annotated[int, column_head(hidden=True)]
+    idle_us: Annotated[float, column_head(bar=True)]
     step: str | None  # in which the gap begins
-    cause: HostKind  # the largest of `idle`
+    cause: Annotated[HostKind, column_head("Largest cause")]
     idle: IdleCauses
-    after: str | None  # the GPU event before the gap
-    before: str  # the GPU event that ends it
-    launch: str | None  # the call that launched this event; None where unknown
-    thread: str | None  # on which it was launched
+    after: Annotated[str | None, column_head("After", grow=True)]  # the GPU event before the gap
+    before: Annotated[str, column_head("Before", grow=True)]  # the GPU event that ends it
+    # The call that launched the event that ends the gap, and its thread; None where unknown.
+    launch: Annotated[str | None, column_head("Launched by", hidden=True)]
+    thread: Annotated[str | None, column_head("On thread", hidden=True)]
     host: list[HostTime]  # most time first
     row: int | None  # of the trace: the slice that took most of the gap by itself
 
@@ -99,20 +92,6 @@ class IdleGap(msgspec.Struct, frozen=True):
 def idle_causes(ns: Int64s, windows: int = 1) -> IdleCauses:
     """Return idle times with their names, in the mean of the windows that they are summed over."""
     return IdleCauses(*(us(value) / windows for value in ns))
-
-
-def gap_histogram(gaps: Gaps) -> list[GapBin]:
-    """Return bins of 1, 2, 5 µs and so on, from the shortest gap to the longest; [] without gaps."""
-    lengths = gaps.ends - gaps.starts
-    if not len(lengths):
-        return []
-    bin_of = np.searchsorted(np.array(_EDGES_US, np.int64) * 1000, lengths, side="right") - 1
-    edges = [*map(float, _EDGES_US), None]
-    counts, times = np.bincount(bin_of), sums(bin_of, lengths, len(_EDGES_US))
-    return [
-        GapBin(float(_EDGES_US[index]), edges[index + 1], int(counts[index]), us(times[index]))
-        for index in range(int(bin_of.min()), int(bin_of.max()) + 1)
-    ]
 
 
 def idle_culprits(profile: Profile) -> list[IdleReason]:
@@ -215,8 +194,8 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         step=step,
         cause=HOST_KINDS[int(causes.argmax())],
         idle=idle_causes(causes),
-        after=_name(trace, int(gaps.preceding[index])),
-        before=_name(trace, int(gaps.following[index])) or "",
+        after=_name(trace, int(gaps.preceding[index]), short_kernel),
+        before=_name(trace, int(gaps.following[index]), short_kernel) or "",
         launch=_name(trace, int(gaps.launch[index])),
         thread=thread,
         host=[HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in by_time],
@@ -224,8 +203,8 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
     )
 
 
-def _name(trace: Trace, row: int) -> str | None:
-    return trace.names[trace.name[row]] if row >= 0 else None
+def _name(trace: Trace, row: int, shortened: Callable[[str], str] = str) -> str | None:
+    return shortened(trace.names[trace.name[row]]) if row >= 0 else None
 
 
 def longest_slice(trace: Trace, track: int, start: int, end: int) -> int | None:

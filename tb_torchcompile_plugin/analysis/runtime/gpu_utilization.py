@@ -5,26 +5,25 @@ The wall time of a step, seen from its busiest device, has six parts that sum to
 
 import json
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
-    GapBin,
     IdleCauses,
     IdleGap,
     IdleReason,
-    gap_histogram,
     idle_causes,
     idle_culprits,
     longest_gaps,
 )
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
@@ -72,13 +71,13 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """One stream of a device."""
+    """One stream of a device; streams of one device may work at the same time."""
 
-    device: int
     stream: int | None  # None where the trace has none
-    events: int
+    device: int
+    events: Annotated[int, column_head("Kernels and copies", total=True)]
     busy_us: float
-    busy_percent: float | None  # of the device's `span_us`
+    busy_percent: Annotated[float | None, column_head("Busy")]  # of the device's `span_us`
 
 
 class DeviceInStep(msgspec.Struct, frozen=True):
@@ -107,23 +106,13 @@ class StepUtilization(msgspec.Struct, frozen=True):
     graph_replays: int
 
 
-class DeviceIdle(msgspec.Struct, frozen=True):
-    """Why one device idled inside its span, and how long at a time: causes and bins both sum to `idle_us`."""
-
-    device: int
-    idle_us: float
-    gaps: int
-    causes: IdleCauses
-    histogram: list[GapBin]
-
-
 class LaunchCall(msgspec.Struct, frozen=True):
     """All launches through one function of the runtime or driver."""
 
-    name: str
-    calls: int
-    gpu_events: int
-    time_us: float
+    name: Annotated[str, column_head("Call")]
+    calls: Annotated[int, column_head(total=True)]
+    gpu_events: Annotated[int, column_head("Kernels and copies", total=True)]
+    time_us: Annotated[float, column_head(bar=True, total=True)]
     median_us: float
     max_us: float
 
@@ -143,20 +132,21 @@ class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
     launches: int
-    gpu_events: int
-    unmatched_events: int  # GPU events whose launch is not in the trace
+    gpu_events: Annotated[int, column_head("Kernels and copies")]
+    unmatched_events: Annotated[int, column_head("Kernels and copies without a launch in the trace")]
     launches_per_step: float | None
-    call_us: float
-    call_median_us: float
-    idle_launches: int  # the stream was idle at the start of the call
-    latency_median_us: float | None  # of these, from the start of the call to the start of the kernel
-    latency_p95_us: float | None
-    queued_launches: int  # the stream was busy at the start of the call
-    queue_wait_median_us: float | None
-    queue_wait_p95_us: float | None
-    short_events: int  # GPU events shorter than the call that launched them, replays apart
-    short_percent: float | None
-    calls: list[LaunchCall]
+    call_us: Annotated[float, column_head("Time in launch calls")]
+    call_median_us: Annotated[float, column_head("Time in a launch call, median")]
+    idle_launches: Annotated[int, column_head("Launches on an idle stream")]  # idle at the start of the call
+    # Of these, from the start of the call to the start of the kernel.
+    latency_median_us: Annotated[float | None, column_head("Launch latency, median")]
+    latency_p95_us: Annotated[float | None, column_head("Launch latency, 95th percentile")]
+    queued_launches: Annotated[int, column_head("Launches on a busy stream")]
+    queue_wait_median_us: Annotated[float | None, column_head("Time in the queue, median")]
+    queue_wait_p95_us: Annotated[float | None, column_head("Time in the queue, 95th percentile")]
+    # Without replays.
+    short_events: Annotated[int, column_head("Kernels and copies shorter than their launch call")]
+    short_percent: Annotated[float | None, column_head("Share of these")]
     cuda_graphs: CudaGraphs
 
 
@@ -165,14 +155,13 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
     verdict: Verdict | None  # over the steady steps, or over `window` where there are none
     mean: DeviceInStep | None  # what the verdict's device does in the step whose length is the step time
-    idle_reasons: list[IdleReason]
+    # Of devices that idle for at least 2 % of a step.
+    idle_reasons: Annotated[list[IdleReason], column_head("Why the GPU was idle")]
     idle_reasons_of: str  # what the times of `idle_reasons` are of: "a step"
-    idle: list[DeviceIdle]
-    streams: list[Stream]
-    steps: list[StepUtilization]
-    window: StepUtilization | None
     longest_gaps: list[IdleGap]  # of each device some, longest first
-    launch_stats: LaunchStats | None
+    streams: list[Stream]
+    launch_stats: Annotated[LaunchStats | None, column_head("Launch statistics")]
+    launch_calls: list[LaunchCall]
 
 
 class Utilization(NamedTuple):
@@ -192,26 +181,20 @@ class Utilization(NamedTuple):
 def gpu_utilization(profile: Profile) -> GpuUtilization:
     """Return what is known of GPU time except kernels."""
     used = profile.of(utilization)
-    idle: list[DeviceIdle] = []
-    longest: list[IdleGap] = []
-    for device, all_gaps in profile.of(idle_gaps).items():
-        gaps = all_gaps.inner()
-        causes = causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)
-        total = int((gaps.ends - gaps.starts).sum())
-        assert int(causes.sum()) == total, "the causes do not sum to the idle time"
-        idle.append(DeviceIdle(device, us(total), len(gaps), idle_causes(causes), gap_histogram(gaps)))
-        longest += longest_gaps(profile, device, gaps, _MAX_GAPS)
+    gaps = [
+        gap
+        for device, all_gaps in profile.of(idle_gaps).items()
+        for gap in longest_gaps(profile, device, all_gaps.inner(), _MAX_GAPS)
+    ]
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
         idle_reasons=profile.of(idle_culprits),
         idle_reasons_of=profile.of(time_base),
-        idle=idle,
+        longest_gaps=sorted(gaps, key=lambda gap: -gap.idle_us),
         streams=_streams(profile),
-        steps=used.steps if used else [],
-        window=used.window if used else None,
-        longest_gaps=sorted(longest, key=lambda gap: -gap.idle_us),
         launch_stats=profile.of(launch_stats),
+        launch_calls=_by_function(profile.trace, profile.of(launch_calls)),
     )
 
 
@@ -225,7 +208,7 @@ def _streams(profile: Profile) -> list[Stream]:
         for same in groups_of_equal(index, trace.stream):
             stream, total = int(trace.stream[same[0]]), busy(trace, same).total_ns
             number = stream if stream >= 0 else None
-            rows.append(Stream(int(device), number, len(same), us(total), share_percent(total, span)))
+            rows.append(Stream(number, int(device), len(same), us(total), share_percent(total, span)))
     return sorted(rows, key=lambda row: (row.device, -row.busy_us))
 
 
@@ -375,7 +358,6 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_p95_us=percentile_us(queued, 95),
         short_events=short,
         short_percent=share_percent(short, len(compared)),
-        calls=_by_function(trace, launches),
         cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
     )
 

@@ -7,12 +7,13 @@ the k-th call inside a graph's execution is the k-th in its code. Calls inside C
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import decoded, is_shape
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
@@ -146,8 +147,8 @@ class LaunchConfig(msgspec.Struct, frozen=True):
     block: list[int]
     warps: int | None  # of a block
     registers: int | None
-    shared_memory_bytes: int | None
-    # CUPTI's estimate; None where it is 0 though each multiprocessor had a warp.
+    shared_memory_bytes: Annotated[int | None, column_head("Shared")]
+    # CUPTI's estimate; None where it is 0 although each multiprocessor had a warp.
     occupancy_percent: int | None
     launches: int
     time_us: float

@@ -88,7 +88,7 @@ class Kernel(msgspec.Struct, frozen=True):
     artifact: Annotated[int | None, column_head(unseen=True)]
     code_line: Annotated[int | None, column_head(unseen=True)]
     config: LaunchConfig | None  # the one that took most time, of `configs`
-    configs: Annotated[int, column_head("Launch configurations", hidden=True)]
+    configs: Annotated[int, column_head(unseen=True)]
 
 
 class KernelName(NamedTuple):

@@ -58,7 +58,7 @@ class Kernels(msgspec.Struct, frozen=True):
     """All kernels of a span, most time first."""
 
     headline: str
-    rows: list[Kernel]
+    rows: Annotated[list[Kernel], column_head("Kernels")]
     best: int | None  # row from which a step gains most if it takes half its time; None where unknown
     peaks: list[roofline.DevicePeak]
     without_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none

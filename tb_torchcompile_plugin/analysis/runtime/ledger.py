@@ -73,22 +73,22 @@ class LedgerRow(msgspec.Struct, frozen=True):
 class LedgerSite(msgspec.Struct, frozen=True):
     """All time of one site in a step."""
 
-    site: Annotated[str, column_head("Site", grow=True)]
+    site: Annotated[str, column_head("Line, operator or position", grow=True)]
     file: Annotated[str, column_head(hidden=True)]
     line: int | None
-    time_us: float  # on the host and on the GPU
-    host_us: float
-    gpu_us: float
-    step_percent: float
-    kinds: list[TimeKind]  # with most time first
+    time_us: Annotated[float, column_head(bar=True, total=True)]  # on the host and on the GPU
+    host_us: Annotated[float, column_head(total=True)]
+    gpu_us: Annotated[float, column_head(total=True)]
+    step_percent: Annotated[float, column_head("Of the step", total=True)]
+    kinds: Annotated[list[TimeKind], column_head("What", grow=True)]  # with most time first
 
 
 class Ledger(msgspec.Struct, frozen=True):
     """The critical path of a step by owner; both tables have most time first."""
 
     sentences: tuple[str, ...]
-    sites: Annotated[list[LedgerSite], column_head("By site")]
-    rows: Annotated[list[LedgerRow], column_head("By site and kind")]
+    sites: Annotated[list[LedgerSite], column_head("Where the time goes by line")]
+    rows: Annotated[list[LedgerRow], column_head("By line and kind")]
 
 
 class _Key(NamedTuple):
@@ -360,10 +360,9 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
 
 
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
-    """Return "model.py:28 takes 3.10 ms of each step of 6.02 ms, 51.5 %."."""
-    step = profile.of(step_time)
-    whole = f"{'each step' if step.steps else 'this span'} of {duration(step.step_us)}"
+    """Return "model.py:28 takes 3.10 ms of each step, 51.5 %."."""
     named = next((site for site in sites if site.site), None)
     if named is None:
-        return ("Nothing was recorded that names a site.",)
+        return ("The trace names no line or operator for this time.",)
+    whole = "each step" if profile.of(step_time).steps else "this span"
     return (f"{named.site} takes {duration(named.time_us)} of {whole}, {percent(named.step_percent)}.",)

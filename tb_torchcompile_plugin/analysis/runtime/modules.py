@@ -99,18 +99,18 @@ def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
     yield _headline(rows)
     if any(row.in_graph for row in rows):
         yield (
-            "torch calls no modules in compiled code: there the graph tells whose parameters and lines a kernel "
-            "computes; one of several modules counts for each in equal parts."
+            "torch calls no modules inside compiled code. There the graph shows which modules a kernel belongs to; "
+            "a kernel of several modules counts for each in equal parts."
         )
     if not recorded:
         yield (
-            "Python stacks, and with them calls of modules, were not recorded. The next profile has them with this "
-            "argument of torch.profiler.profile:"
+            "Calls of modules were not recorded, because Python stacks were not. To record them, pass this to "
+            "torch.profiler.profile:"
         )
 
 
 def _headline(rows: list[Module]) -> str:
-    """Return "62 modules: ResNet_0 took 4.96 ms of GPU time in forward; conv2 has most of its own, 510 µs."."""
+    """Return "62 modules: ResNet_0 took 4.96 ms of GPU time in forward. conv2 has the largest time of its own, …"."""
     if not rows:
         return "No modules in this span."
     first = rows[0]
@@ -121,8 +121,8 @@ def _headline(rows: list[Module]) -> str:
         spent = f"{duration(first.device_us)} of GPU time"
     own = ""
     if len(rows) > 1 and _own_us(most):
-        own = f"; {most.name} has most of its own, {duration(_own_us(most))}"
-    return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward{own}."
+        own = f" {most.name} has the largest time of its own, {duration(_own_us(most))}."
+    return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward.{own}"
 
 
 def _own_us(row: Module) -> float:

@@ -56,7 +56,7 @@ class Operator(msgspec.Struct, frozen=True):
     name: Annotated[str, column_head("Operator", grow=True)]
     kind: Annotated[OperatorKind, column_head(hidden=True)]
     # shapes, a call site, a label, a compile id
-    part: Annotated[str | None, column_head("Split by", grow=True)]
+    part: Annotated[str | None, column_head(hidden=True, grow=True)]
     calls: Annotated[int, column_head(total=True)]
     self_host_us: Annotated[float, column_head(bar=True, total=True)]
     host_us: float

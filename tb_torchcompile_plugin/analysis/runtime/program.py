@@ -48,7 +48,7 @@ _MODES = {"cudagraphs", "reduce", "overhead", "max", "autotune"}
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 Difference = Literal["program", "work", "gpu", "torch"]
 OTHER: dict[Difference, str] = {
-    "program": "run different programs",
+    "program": "execute different programs",
     "work": "do different work",
 }  # no verdict
 
@@ -144,27 +144,31 @@ def _tflop(profile: Profile) -> float | None:
 
 
 def differences(
-    a: ProgramFacts, b: ProgramFacts, names: tuple[str, str] = ("A", "B")
+    a: ProgramFacts, b: ProgramFacts, names: tuple[str, str] = ("the baseline", "the candidate")
 ) -> Iterator[tuple[Difference, str]]:
     """Yield in what two runs differ, and a sentence; what is unknown of one is no difference.
 
-    program: they do not run the same one. work: one script does other work in a step.
+    program: they do not execute the same one. work: the same script does different work per step.
     """
+    for difference, text in _differences(a, b, names):
+        yield difference, text[:1].upper() + text[1:]
+
+
+def _differences(
+    a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]
+) -> Iterator[tuple[Difference, str]]:
     scripts = [file_name(run.script) for run in (a, b)]
     is_same_script = bool(scripts[0]) and scripts[0] == scripts[1]
     work = _other_work(a, b, names)
     if work:
         yield ("work" if is_same_script else "program"), work
     elif work is None and all(scripts) and not is_same_script:
-        yield "program", f"{names[0]} ran {scripts[0]}, {names[1]} {scripts[1]}."
+        yield "program", f"{names[0]} ran `{scripts[0]}`, {names[1]} `{scripts[1]}`."
     if a.torch and b.torch and a.torch != b.torch:
         yield "torch", f"{names[0]} ran on torch {a.torch}, {names[1]} on torch {b.torch}."
     devices = [", ".join(run.devices) for run in (a, b)]
     if all(devices) and devices[0] != devices[1]:
-        yield (
-            "gpu",
-            f"{names[0]} ran on {devices[0]}, {names[1]} on {devices[1]}: times of different devices.",
-        )
+        yield ("gpu", f"{names[0]} ran on {devices[0]}, {names[1]} on {devices[1]}: different devices.")
 
 
 def _other_work(a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]) -> str | None:
@@ -172,12 +176,14 @@ def _other_work(a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]) -> str
     what = "matrix products, convolutions and attentions"
     common = _common(a, b)
     if common is not None and common < _MIN_COMMON:
-        return f"The {what} of {names[0]} and {names[1]} are of different sizes."
+        return f"The {what} of {names[0]} and of {names[1]} have different sizes."
     if a.calls and b.calls and _common_calls(a, b) < _MIN_CALLS:
-        return f"A step of {names[0]} calls {_calls_words(a)}, one of {names[1]} {_calls_words(b)}."
+        return f"A step of {names[0]} calls {_calls_words(a)}, a step of {names[1]} {_calls_words(b)}."
     if a.tflop and b.tflop and not 1 / _MAX_TIMES <= b.tflop / a.tflop <= _MAX_TIMES:
         tflop = [significant(run.tflop or 0.0) for run in (a, b)]
-        return f"The {what} of a step of {names[0]} are {tflop[0]} TFLOP, those of {names[1]} {tflop[1]}."
+        return (
+            f"The {what} of {names[0]} take {tflop[0]} TFLOP per step, those of {names[1]} {tflop[1]} TFLOP."
+        )
     return None if common is None and not (a.calls and b.calls) else ""
 
 
@@ -214,20 +220,12 @@ def file_name(path: str) -> str:
 
 
 def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None:
-    """Return the run to compare a run with: its counterpart or, of a mode of torch.compile, the plain compiled one."""
-    if counterpart := counterpart_of(run, runs):
-        return counterpart
-    if not _MODES & set(_words(run)):
-        return None
-    plain = [name for name in _named_alike(run, runs) if _COMPILED & set(_words(name))]
-    return plain[0] if len(plain) == 1 else None
+    """Return the run to compare a run with; None without one, or of several.
 
-
-def counterpart_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None:
-    """Return the eager run of a compiled one, the compiled run of an eager one; None without one, or of several.
-
-    runs: all runs and what each executed, None where unknown. Those that ran the same program come first, then those
-    whose names differ only by words that say how they ran, as `bert/eager` and `bert/compiled`.
+    That is the eager run of a compiled one, the compiled run of an eager one and, without an eager run, the plain
+    compiled run of one in a mode of torch.compile. runs: all runs and what each executed, None where unknown. Those
+    that executed the same program come first, then those whose names differ only by words that say how they ran, as
+    `bert/eager` and `bert/compiled`.
     """
     own = runs[run]
     ran_alike = [
@@ -243,7 +241,9 @@ def counterpart_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | N
         both = [name for name in others if name in named_alike] or others
         if len(both) == 1:
             return both[0]
-    return None
+    is_mode = bool(_MODES & set(_words(run)))
+    plain = [name for name in named_alike if is_mode and _COMPILED & set(_words(name))]
+    return plain[0] if len(plain) == 1 else None
 
 
 def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:

@@ -98,11 +98,13 @@ class ProgramLine(msgspec.Struct, frozen=True):
     text: Annotated[str | None, column_head("Your code", grow=True)]
     why_no_text: Annotated[str | None, column_head(unseen=True)]
     function: Annotated[str, column_head(hidden=True)]
-    whole_function: Annotated[bool, column_head("The whole function", hidden=True)]
+    whole_function: Annotated[bool, column_head(unseen=True)]
     # GPU times are None where no kernel is known to compute the line.
     forward_us: Annotated[float | None, column_head(bar=True, total=True)]
     backward_us: Annotated[float | None, column_head(total=True)]
-    kernel_us: Annotated[float | None, column_head("Both", hidden=True, total=True)]  # forward and backward
+    kernel_us: Annotated[
+        float | None, column_head("Forward and backward", hidden=True, total=True)
+    ]  # forward and backward
     share_percent: Annotated[float | None, column_head("Of kernel time", hidden=True)]
     host_us: Annotated[float | None, column_head(total=True)]  # see `Program.host_from`
     # beyond what the device needs at least, of kernels of which that is known

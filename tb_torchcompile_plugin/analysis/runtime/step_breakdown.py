@@ -8,18 +8,22 @@ GPU: what the thread of the steps does. Of a step that lacks GPU records nothing
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound, utilization
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
@@ -48,7 +52,7 @@ _RECORDED_REASONS: tuple[Reason, ...] = ("gc", "autotune")
 _WAITING_SHARE = 0.1
 _NO_REASON = ("python", "unaccounted")  # what a thread does meanwhile is unknown
 _REASON_NAMES: dict[Reason | None, str] = {
-    None: "no single cause was recorded",
+    None: "no single cause recorded",
     "gc": "garbage collection",
     "autotune": "autotuning",
 }
@@ -74,10 +78,22 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     """The parts of one step, or of a window that is no step."""
 
     step: str | None  # None for a window
-    device: int | None  # None without GPU events
-    start_us: float  # from the span's first event
-    wall_us: float
+    device: Annotated[int | None, column_head(hidden=True)]  # None without GPU events
+    start_us: Annotated[float, column_head(hidden=True)]  # from the span's first event
+    wall_us: Annotated[float, column_head("Time", bar=True)]
     parts: list[StepPart]  # sum to `wall_us`, without those that take no time
+
+
+class StepRow(StepBreakdown, frozen=True):
+    """One step, with what limits it. Without GPU records of the step what the GPU did is None."""
+
+    times_median: Annotated[float | None, column_head("× median")]
+    slow_because: Annotated[str | None, column_head(grow=True)]  # of slow steps
+    busy_percent: Annotated[float | None, column_head("GPU busy")] = None
+    bound: Annotated[Bound | None, column_head("Limited by")] = None  # the largest of six parts of the step
+    launches: int | None = None  # whose call begins in the step
+    kernel_launch_us: Annotated[float | None, column_head("In launch calls")] = None
+    graph_replays: Annotated[int | None, column_head("CUDA graph replays", hidden=True)] = None
 
 
 class SlowStep(msgspec.Struct, frozen=True):
@@ -97,10 +113,10 @@ class SlowStep(msgspec.Struct, frozen=True):
 class StepReport(msgspec.Struct, frozen=True):
     """All steps, on the clock that limits them. Without steps the lists are empty."""
 
-    headline: str
+    sentences: list[str]  # the result, then slow steps and how much steps vary
     step_time: profile_steps.StepTime
     times: StepTimes | None  # of the steps whose mean is `step_time.step_us`
-    steps: list[StepBreakdown]
+    steps: list[StepRow]
     slow: list[SlowStep]
     window: StepBreakdown | None  # the whole span, if there are no steps and anything ran
     # Of the steady steps or the window: kernels first, the largest in front. They sum to `step_time.step_us`; behind
@@ -121,16 +137,59 @@ def step_breakdown(profile: Profile) -> StepReport:
     steps, times = profile.of(step_breakdowns), profile.of(steady_times)
     step_time = profile.of(profile_steps.step_time)
     window = None if steps else profile.of(window_breakdown)
-    slow = slow_steps(profile, steps)
-    headline = "Nothing ran in this span."
+    slow, parts = slow_steps(profile, steps), mean_parts(profile)
+    sentences = ["Nothing ran in this span."]
     if times:
-        headline = _times_sentence(step_time, times)
-        if slow:
-            more = " …" if slow[1:] else "."
-            headline += f" {plural(len(slow), 'slow step')}: {slow[0].step}, {slow[0].why}{more}"
+        sentences = [_result(profile, parts), *_slow_sentences(slow), _times_sentence(step_time, times)]
     elif window:
-        headline = f"No steps were marked in {duration(window.wall_us)}."
-    return StepReport(headline, step_time, times, steps, slow, window, mean_parts(profile))
+        sentences = [f"No steps were marked in {duration(window.wall_us)}."]
+    rows = _rows(profile, steps, slow)
+    return StepReport(sentences, step_time, times, rows, slow, window, parts)
+
+
+def _rows(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[SlowStep]) -> list[StepRow]:
+    used, why = profile.of(utilization), {step.row: step.why for step in slow}
+    used_by_start = {row.start_us: row for row in used.steps} if used else {}
+    median = statistics.median(step.wall_us for step in steps) if steps else 0.0
+    rows = []
+    for index, step in enumerate(steps):
+        row = StepRow(
+            **{name: getattr(step, name) for name in step.__struct_fields__},
+            times_median=step.wall_us / median if median else None,
+            slow_because=why.get(index),
+        )
+        if gpu := used_by_start.get(step.start_us):
+            busy = next((part.busy_percent for part in gpu.devices if part.device == step.device), None)
+            calls = {name: getattr(gpu, name) for name in ("launches", "kernel_launch_us", "graph_replays")}
+            row = msgspec.structs.replace(row, busy_percent=busy, bound=gpu.verdict.bound, **calls)
+        rows.append(row)
+    return rows
+
+
+def _result(profile: Profile, parts: Sequence[MeanPart]) -> str:
+    """Return "A step takes 6.02 ms. The GPU is busy for 152 µs (2.52 %) …", as far as that was recorded."""
+    step_us = profile.of(profile_steps.step_time).step_us
+    takes, of_kind = f"A step takes {duration(step_us)}", grouped(parts, lambda part: part.kind)
+    if profile.of(coverage).level == "insufficient" or not of_kind.keys() & {"gpu", "host"}:
+        return f"{takes}."
+    if "gpu" not in of_kind:
+        return f"{takes}. The largest part is {_in_words(of_kind['host'][0])}."
+    busy_us, idle_us = (sum(part.time_us for part in of_kind.get(kind, ())) for kind in ("gpu", "idle"))
+    busy = f"{takes}. The GPU is busy for {duration(busy_us)} ({percent(100 * busy_us / step_us)})"
+    if 100 * idle_us < thresholds.IDLE_PERCENT * step_us:
+        return f"{busy}."
+    return f"{busy} and idle for {duration(idle_us)}; the largest cause is {_in_words(of_kind['idle'][0])}."
+
+
+def _in_words(part: MeanPart) -> str:
+    return f"{KIND_WORDS[cast(HostKind, part.part)]} ({duration(part.time_us)})"
+
+
+def _slow_sentences(slow: Sequence[SlowStep]) -> list[str]:
+    """Return "2 slow steps: ProfilerStep#5 (garbage collection), …"."""
+    named = ", ".join(f"{step.step} ({step.why})" for step in slow[: thresholds.MAX_NAMES])
+    more = ", …" if len(slow) > thresholds.MAX_NAMES else "."
+    return [f"{plural(len(slow), 'slow step')}: {named}{more}"] if slow else []
 
 
 def steady_times(profile: Profile) -> StepTimes | None:
@@ -139,12 +198,13 @@ def steady_times(profile: Profile) -> StepTimes | None:
 
 
 def _times_sentence(step: profile_steps.StepTime, times: StepTimes) -> str:
-    """Return "A step takes 22.4 ms (mean of 3; 22.1 to 23.0 ms, ± 300 µs)."."""
-    profiled = f"; {duration(step.profiled_us)} while profiling" if step.unprofiled_steps else ""
+    """Return "Mean of 3 steps, from 22.1 ms to 23.0 ms, ± 300 µs. While profiling: 24.1 ms."."""
     varies = ""
     if times.deviation_us is not None:
-        varies = f"; {duration(times.min_us)} to {duration(times.max_us)}, ± {duration(times.deviation_us)}"
-    return f"A step takes {duration(step.step_us)} (mean of {times.steps:,}{profiled}{varies})."
+        low, high = duration(times.min_us), duration(times.max_us)
+        varies = f", from {low} to {high}, ± {duration(times.deviation_us)}"
+    profiled = f" While profiling: {duration(step.profiled_us)}." if step.unprofiled_steps else ""
+    return f"Mean of {plural(times.steps, 'step')}{varies}.{profiled}"
 
 
 def mean_parts(profile: Profile) -> list[MeanPart]:

@@ -22,8 +22,16 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of
-from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat
+from tb_torchcompile_plugin.torch_names.collectives import is_communication
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of, has_triton_prefix
+from tb_torchcompile_plugin.torch_names.operators import (
+    ATEN,
+    is_library_operator,
+    is_view,
+    landmark_of,
+    only_allocates,
+)
+from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat, is_region
 
 LaneKind = Literal[
     "steps", "regions", "breaks", "recompiles", "phases", "gaps", "thread", "stream", "counter"
@@ -44,6 +52,7 @@ COLORS: tuple[Color, ...] = (*CATEGORIES, *get_args(SliceKind))
 COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}
 
 
+_LANDMARKS: dict[str | None, Category] = {name: name for name in ("convolution", "attention", "gemm")}
 _MIN_SLICES_FOR_LEVELS = 100_000  # fewer are merged again for each window
 
 
@@ -162,7 +171,7 @@ Slices: TypeAlias = TrackSlices | ItemSlices
 
 
 class Palette:
-    """The color of each slice of a trace: kernels by category, everything else by its kind."""
+    """The color of each slice of a trace: kernels and operators by category, everything else by its kind."""
 
     def __init__(self, trace: Trace, user_kernels: Callable[[], frozenset[int]]) -> None:
         """user_kernels: returns the codes of the names of the user's own Triton kernels."""
@@ -185,10 +194,24 @@ class Palette:
         return colors
 
     def _color(self, name: int, cat: int) -> int:
-        category = category_of(self._trace.names[name], self._trace.cats[cat])
         if self._trace.cats[cat] == OPERATOR:
-            return COLOR_OF["cpp" if category == "cpp" else OPERATOR]
+            return COLOR_OF[_operator_color(self._trace.names[name])]
+        category = category_of(self._trace.names[name], self._trace.cats[cat])
         return COLOR_OF["triton_user" if name in self._user_kernels() else category]
+
+
+def _operator_color(name: str) -> Color:
+    """Return the category of what an operator runs, where its name shows that it runs something."""
+    if is_region(name):
+        return "region"
+    if is_communication(name):
+        return "communication"
+    if not is_library_operator(name):
+        category = category_of(name)
+        return category if has_triton_prefix(category) or category == "cpp" else OPERATOR
+    if is_view(name.removeprefix(ATEN)) or only_allocates(name):
+        return OPERATOR
+    return "normalization" if "_norm" in name else _LANDMARKS.get(landmark_of(name), "aten")
 
 
 class TraceRows:

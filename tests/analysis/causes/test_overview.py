@@ -55,14 +55,14 @@ def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
     said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
     assert said.startswith("Host-bound: 6.02 ms per step, GPU busy 2.61 %. ")
     assert said.endswith(
-        " Mean of 3 steps. 2 compilations took 6.00 s, none of it inside the profiled steps."
+        " Mean of 3 steps. 2 compilations took 6.00 s, none inside the profiled steps."
     )
 
 
 def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
     some = CompileOverlap(1.2e6, "ProfilerStep#2", ["ProfilerStep#2"])
     made = profile(tmp_path, log(*LOG), some)
-    assert ", 1.20 s of it inside ProfilerStep#2." in overview(made).headline
+    assert ", including 1.20 s inside ProfilerStep#2." in overview(made).headline
     assert overlap_headline(made) == "1.20 s of the compile time falls into ProfilerStep#2."
 
 
@@ -79,7 +79,7 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     assert overview(made).headline == (
         "21.0 ms in this span, all on the CPU. No compiled code runs in this span: the compiled code (2 "
         "compilations) is not called here. "
-        "2 compilations took 6.00 s, 3.00 ms of it inside this span."
+        "2 compilations took 6.00 s, including 3.00 ms inside this span."
     )
     assert overlap_headline(made) == "3.00 ms of the compile time falls into this span."
 

@@ -124,7 +124,7 @@ def test_what_else_is_known_of_two_runs_may_forbid_to_compare_them() -> None:
     )
     before, after = (other._replace(program=ProgramFacts(script=name)) for name in ("/a/a.py", "/a/b.py"))
     assert why_not_comparable(mine._replace(program=after.program), before) == (
-        "this run ran b.py, run eager a.py."
+        "This run ran `b.py`, run eager `a.py`."
     )
     assert "H100" in why_not_comparable(mine, other._replace(program=ProgramFacts(devices=["A100"])))
     assert why_not_comparable(mine, other._replace(program=ProgramFacts(torch="2.14"))) == ""
@@ -151,7 +151,7 @@ def test_what_a_process_stored_itself_is_no_warm_start() -> None:
 
 def test_even_is_what_compiling_cost_over_what_a_step_gains() -> None:
     gain = measured_gain(facts(9_000, compiled=False), facts(4_000, compiled=True))
-    assert gain.verdict == "pays" and gain.gain_us == 5_000
+    assert gain.verdict == "worth_it" and gain.gain_us == 5_000
     (even,) = break_even(gain, COST)
     assert even.steps == 2_000 and even.after_s == pytest.approx(18.0)
     assert even.low_steps < 2_000 < (even.high_steps or 0)
@@ -161,7 +161,7 @@ def test_even_is_what_compiling_cost_over_what_a_step_gains() -> None:
 
 def test_what_may_be_chance_is_no_gain() -> None:
     slow, fast = facts(1_000, compiled=True), facts(998, compiled=False)
-    assert measured_gain(fast, slow).verdict == measured_gain(slow, fast).verdict == "never"
+    assert measured_gain(fast, slow).verdict == measured_gain(slow, fast).verdict == "not_worth_it"
     assert break_even(measured_gain(fast, slow), COST) == ()
     vague = facts(1_000, compiled=True, steady=SteadyTimes(times(500, 1_500), None))
     assert measured_gain(fast, vague).verdict == "unknown"
@@ -174,16 +174,20 @@ def test_what_may_be_chance_is_no_gain() -> None:
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
     recorded = SteadyTimes(None, times(1_990, 2_000, 2_010))
     eager = facts(9_000, compiled=False)
-    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).determined_by == "nobody"
+    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).determined_by == "unknown"
     both = eager._replace(steady=SteadyTimes(eager.steady.unprofiled, times(8_000, 8_010)))
     assert measured_gain(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
 
 
 def test_where_bounds_hold_both_nobody_knows() -> None:
-    for eager, verdict in (((150, 110, 190), "pays"), ((120, 90, 190), "unknown"), ((80, 70, 90), "never")):
+    for eager, verdict in (
+        ((150, 110, 190), "worth_it"),
+        ((120, 90, 190), "unknown"),
+        ((80, 70, 90), "not_worth_it"),
+    ):
         assert predicted_gain(eager, 100.0).verdict == verdict
     guessed = answered(predicted_gain((80, 70, 90), 100.0), [], None)
-    assert guessed == "Compiling may not pay: a step takes 100 µs, and is predicted to take 80.0 µs eager."
+    assert guessed == "Compiling may not be worth it: a step takes 100 µs, predicted eager: 80.0 µs."
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:
@@ -196,7 +200,7 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
     mine = beside(looped(tmp_path / "b", 150, compiled=True, noted_us=150), eager, "eager")
     answer = mine.of(payback)
     assert answer.sentences[0].startswith(
-        "Compiling does not pay: a step takes 150 µs compiled and 100 µs eager"
+        "Compiling is not worth it: a step takes 150 µs compiled and 100 µs eager"
     )
     assert answer.sentences[1] == "Compared with run eager, the same program eager."
     (row,) = (row for row in span_findings(mine) if row.rule == "compile_does_not_pay")
@@ -240,8 +244,8 @@ def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> N
 
 def test_nothing_of_what_was_compiled_ran(tmp_path: Path) -> None:
     answer = looped(tmp_path, 100, tried=True).of(payback)
-    assert answer.gain[0].verdict == "never" and answer.gain[0].determined_by == "nothing_ran"
-    assert answer.sentences[0].startswith("Compiling does not pay: nothing of what torch compiled runs")
+    assert answer.gain[0].verdict == "not_worth_it" and answer.gain[0].determined_by == "nothing_ran"
+    assert answer.sentences[0].startswith("Compiling is not worth it: no code that torch compiled runs")
 
 
 def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def healthy(folder: Path, ranks: int = 3, steps: int = 5) -> TracedJob:
 
 
 def sums_up(row: RankCompared) -> None:
-    for side in ("a", "b"):
+    for side in ("baseline", "candidate"):
         parts = [getattr(getattr(row, f"{part}_us"), side) for part in PARTS]
         assert sum(parts) == pytest.approx(getattr(row.step_us, side))
 
@@ -55,25 +55,29 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b")))
     assert known.notice is None and len(known.ranks) == 3
     assert known.step_time
-    assert known.step_time.b.mean_us - known.step_time.a.mean_us == pytest.approx(-3_000)
-    assert known.verdict.startswith("B is faster: the job's step takes 262 µs instead of 3.26 ms")
+    assert known.step_time.candidate.mean_us - known.step_time.baseline.mean_us == pytest.approx(-3_000)
+    assert known.verdict.startswith("The candidate is faster: the job's step takes 262 µs instead of 3.26 ms")
     assert (
-        "Of a step a rank waits for other ranks for 0 µs instead of 2.00 ms (−100 %), in the mean"
+        "On average a rank waits for other ranks for 0 µs instead of 2.00 ms (−100 %) per step"
         in known.verdict
     )
-    assert "In A rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
-    assert known.verdict.endswith("in B no rank is a straggler.")
+    assert (
+        "In the baseline rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
+    )
+    assert known.verdict.endswith("In the candidate no rank is a straggler.")
     for row in known.ranks:
         sums_up(row)
         assert row.outcome == "faster" and row.step_us.delta == pytest.approx(-3_000)
         waits = row.rank != 2
-        assert (row.wait_us.a, row.wait_us.b) == pytest.approx((3_000 * waits, 0))
-        assert (row.late_us.a, row.late_us.b) == pytest.approx((6_000 * (not waits), 0))
-        assert row.exposed_wait_us.a == pytest.approx(3_000 * waits)
+        assert (row.wait_us.baseline, row.wait_us.candidate) == pytest.approx((3_000 * waits, 0))
+        assert (row.late_us.baseline, row.late_us.candidate) == pytest.approx((6_000 * (not waits), 0))
+        assert row.exposed_wait_us.baseline == pytest.approx(3_000 * waits)
     (moved,) = known.collectives
-    assert (moved.op, moved.instances.a, moved.instances.b) == ("all_reduce", 1, 1)
-    assert (moved.transfer_us.a, moved.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
-    assert (moved.wait_us.a, moved.wait_us.b) == pytest.approx((6_000, 0))
+    assert (moved.op, moved.instances.baseline, moved.instances.candidate) == ("all_reduce", 1, 1)
+    assert (moved.transfer_us.baseline, moved.transfer_us.candidate) == pytest.approx(
+        (3 * TRANSFER / 1000,) * 2
+    )
+    assert (moved.wait_us.baseline, moved.wait_us.candidate) == pytest.approx((6_000, 0))
     assert moved.busbw_gb_s.delta == 0
 
 
@@ -87,7 +91,7 @@ def test_numbers_are_those_of_each_job_by_step(
             training(tmp_path_factory.mktemp("job"), 3, count, lambda rank, step: Does(some[rank]))  # noqa: B023
         )
     known = compare_jobs(Jobs(*sides))
-    for name, job, count in zip("ab", sides, steps):
+    for name, job, count in zip(("baseline", "candidate"), sides, steps):
         waited = {row.rank: row.wait_us for row in job.of(rank_rows)}
         for row in known.ranks:
             sums_up(row)
@@ -98,7 +102,7 @@ def test_numbers_are_those_of_each_job_by_step(
 
 def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b", ranks=2)))
-    assert known.notice and known.notice.startswith("The job of A has 3 ranks, that of B 2")
+    assert known.notice and known.notice.startswith("The baseline has 3 ranks, the candidate 2.")
     assert (known.ranks, known.collectives, known.step_time) == ([], [], None)
     assert known.verdict == known.notice
 
@@ -107,7 +111,7 @@ def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
     whole = healthy(tmp_path / "a")
     part = TracedJob(whole.ranks[:2])
     known = compare_jobs(Jobs(whole, part))
-    assert known.notice and known.notice.startswith("The trace of rank 2 can be read in A alone: what")
+    assert known.notice and known.notice.startswith("The trace of rank 2 can be read in the baseline only.")
     assert known.ranks == []
 
 
@@ -115,7 +119,7 @@ def test_of_two_that_lack_other_ranks_there_is_a_notice(tmp_path: Path) -> None:
     before, after = late(tmp_path / "a", ranks=4), healthy(tmp_path / "b", ranks=4)
     known = compare_jobs(Jobs(TracedJob(before.ranks[:2]), TracedJob(after.ranks[1:])))
     assert known.notice and known.notice.startswith(
-        "The trace of rank 0 can be read in A alone, traces of ranks 2, 3 can be read in B alone: what"
+        "The trace of rank 0 can be read in the baseline only, traces of ranks 2, 3 can be read in the candidate only."
     )
     known = compare_jobs(Jobs(TracedJob(before.ranks[:3]), TracedJob(after.ranks[:3])))
     assert known.notice is None and [row.rank for row in known.ranks] == [0, 1, 2]
@@ -131,7 +135,9 @@ def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
     )
     assert all(one.profile.of(launch_sequence).steps < 12 for one in cut.ranks)
     known = compare_jobs(Jobs(cut, healthy(tmp_path / "b", steps=12)))
-    assert "In A rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
+    assert (
+        "In the baseline rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
+    )
 
 
 def test_a_job_and_itself(tmp_path: Path) -> None:
@@ -154,7 +160,7 @@ def test_the_route_and_the_command_say_the_same(tmp_path: Path, capsys: pytest.C
     healthy(tmp_path / "b")
     session = Session([("", str(tmp_path))])
     known = answered(session, run="a", run2="b")
-    assert known.verdict.startswith("B is faster") and len(known.ranks) == 3
+    assert known.verdict.startswith("The candidate is faster") and len(known.ranks) == 3
     assert answered(session, run="a", run2="b") is known, "it is made once"
     assert answered(session, run="a", run2="a").notice
     session.close()
@@ -162,7 +168,7 @@ def test_the_route_and_the_command_say_the_same(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["jobs"]["verdict"] == known.verdict
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert known.verdict in out and "ranks of a step" in out
+    assert known.verdict in out and "ranks per step" in out
 
 
 def test_without_a_job_on_a_side_spans_are_compared_as_ever(

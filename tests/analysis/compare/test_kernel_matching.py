@@ -42,7 +42,7 @@ def made(*kernels):
 def test_every_launch_of_a_step_is_in_one_row(resnets):
     eager, compiled = resnets
     rows = match_kernels(eager, compiled)
-    for side, steps in (("a", eager), ("b", compiled)):
+    for side, steps in (("baseline", eager), ("candidate", compiled)):
         work = [getattr(row, side) for row in rows]
         assert round(3 * sum(getattr(row.launches, side) for row in rows)) == sum(map(len, steps))
         total = sum(launch.ns for step in steps for launch in step)
@@ -58,22 +58,24 @@ def test_what_compilation_fused_stands_beside_what_it_was_fused_from(resnets):
     fused = [
         row
         for row in rows
-        if row.a.operators == ["add_", "cudnn_batch_norm", "clamp_min_"] and row.places == 5
+        if row.baseline.operators == ["add_", "cudnn_batch_norm", "clamp_min_"] and row.places == 5
     ]
     (row,) = fused
-    assert row.change == "changed" and (row.launches.a, row.launches.b) == (20, 15)
-    assert all("batch_norm_legit" in operator for operator in row.b.operators[:1])
-    convolutions = [row for row in rows if row.a.operators == ["cudnn_convolution"]]
-    assert all(row.b.operators == ["cudnn_convolution"] for row in convolutions)
+    assert row.change == "changed" and (row.launches.baseline, row.launches.candidate) == (20, 15)
+    assert all("batch_norm_legit" in operator for operator in row.candidate.operators[:1])
+    convolutions = [row for row in rows if row.baseline.operators == ["cudnn_convolution"]]
+    assert all(row.candidate.operators == ["cudnn_convolution"] for row in convolutions)
     assert sum(row.places for row in convolutions) == 20  # all of resnet18's
 
 
 def test_most_of_the_difference_is_between_rows_that_both_sides_have(resnets):
     rows = match_kernels(*resnets)
     alone = sum(
-        (row.time_us.a or 0) + (row.time_us.b or 0) for row in rows if row.change in ("appeared", "vanished")
+        (row.time_us.baseline or 0) + (row.time_us.candidate or 0)
+        for row in rows
+        if row.change in ("appeared", "vanished")
     )
-    assert alone < 0.1 * sum((row.time_us.a or 0) + (row.time_us.b or 0) for row in rows)
+    assert alone < 0.1 * sum((row.time_us.baseline or 0) + (row.time_us.candidate or 0) for row in rows)
 
 
 def test_a_run_is_no_different_from_itself(resnets):
@@ -94,7 +96,7 @@ def test_numbers_of_inductor_do_not_matter():
         )
     ]
     rows = match_kernels(a, b)
-    assert [(row.change, row.a.operators, round((row.time_us.delta or 0) * 1000)) for row in rows] == [
+    assert [(row.change, row.baseline.operators, round((row.time_us.delta or 0) * 1000)) for row in rows] == [
         ("same", ["mul"], 2),
         ("same", ["add"], -1),
         ("same", ["conv2d"], 0),
@@ -117,7 +119,7 @@ def work(name, family="", operator=""):
 
 def changes(a, b):
     return {
-        (tuple(row.a.kernels), tuple(row.b.kernels)): row.change
+        (tuple(row.baseline.kernels), tuple(row.candidate.kernels)): row.change
         for row in match_kernels([list(a)], [list(b)])
     }
 
@@ -164,7 +166,7 @@ def test_an_optimizers_step_is_one_landmark(tmp_path):
     }
     assert inside[0].unit >= 0
     rows = match_kernels([[before, *inside]], [[work("c", "optimizer")]])
-    assert {tuple(row.a.kernels): tuple(row.b.kernels) for row in rows} == {
+    assert {tuple(row.baseline.kernels): tuple(row.candidate.kernels) for row in rows} == {
         ("before",): (),
         ("gemm_a", "b"): ("c",),
     }
@@ -176,16 +178,16 @@ def test_landmarks_keep_alike_work_apart():
         made(("ka", "relu", 5), ("kb", "add", 5), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))
     ]
     fused = [made(("f", "add_relu", 3), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))]
-    rows = {(tuple(row.a.operators), row.change): row for row in match_kernels(eager, fused)}
+    rows = {(tuple(row.baseline.operators), row.change): row for row in match_kernels(eager, fused)}
     # most kernels are the same, so each is a landmark: the first relu and add belong to the fused kernel
-    assert rows[("relu", "add"), "changed"].b.kernels == ["f"]
-    assert rows[("relu",), "same"].launches.a == 1
+    assert rows[("relu", "add"), "changed"].candidate.kernels == ["f"]
+    assert rows[("relu",), "same"].launches.baseline == 1
 
 
 def test_work_that_only_one_side_has():
     both, more = made(("c", "conv2d", 9)), made(("c", "conv2d", 9), ("copy", "copy_", 1))
     (row,) = (row for row in match_kernels([both], [more]) if row.change != "same")
-    assert (row.change, row.time_us.delta, row.a.kernels) == ("appeared", 0.001, [])
+    assert (row.change, row.time_us.delta, row.baseline.kernels) == ("appeared", 0.001, [])
     assert match_kernels([], []) == [] and match_kernels([[]], [[]]) == []
     assert [row.change for row in match_kernels([more], [])] == ["vanished"]
 
@@ -223,7 +225,7 @@ def test_shapes_tell_which_of_several_was_added():
         ]
 
     rows = match_kernels(convolutions("[3]", "[5]", "[7]"), convolutions("[9]", "[3]", "[5]", "[7]"))
-    assert {row.change: (row.a.kernels, row.b.kernels) for row in rows} == {
+    assert {row.change: (row.baseline.kernels, row.candidate.kernels) for row in rows} == {
         "same": (["k[3]", "k[5]", "k[7]"],) * 2,
         "appeared": ([], ["k[9]"]),
     }

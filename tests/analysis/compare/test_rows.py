@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiles import profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compare.all_runs import (
+    WAITING,
     KnownRun,
     RunPlace,
     SpanLine,
@@ -53,19 +55,30 @@ def test_a_summary_alone_tells_its_half() -> None:
 
 
 def test_runs_are_held_against_the_pinned_one() -> None:
-    answer = all_runs([line_of("a", 100, 101), line_of("b", 120, 121), line_of("c", 100, 102)], 0, "a")
+    answer = all_runs([line_of("a", 100, 101), line_of("b", 120, 121), line_of("c", 100, 102)], "a")
     a, b, c = answer.rows
     assert a.change_percent is None, "it is the pinned one"
     assert b.change_percent == pytest.approx(19.9, abs=0.1) and not b.within_noise
     assert c.change_percent == pytest.approx(0.5, abs=0.1) and c.within_noise
-    assert answer.headline == "3 runs."
+    assert answer.headline == "3 runs. Step times are compared with run a."
 
 
 def test_what_was_not_read_is_not_known() -> None:
-    unread = KnownRun(RunPlace("x", "w", "1", 1, 0.0), None, None)
-    answer = all_runs([line_of("a", 100), unread], 2, "x")
+    unread = KnownRun(RunPlace("x", "w", "1", 1, 0.0), None, None, WAITING)
+    answer = all_runs([line_of("a", 100), unread], "x", "x")
     assert answer.rows[1].step_us is None and not answer.rows[1].read
     assert [row.change_percent for row in answer.rows] == [None, None], "nothing is known of what is pinned"
-    assert answer.headline == (
-        "2 runs. 1 trace is not read yet: open a run to read it. 2 summaries are being read."
+    assert (
+        answer.reading == 1
+        and answer.headline == "2 runs. Step times are compared with run x. Reading 1 more run, now x."
     )
+
+
+def test_the_headline_counts_what_is_wrong() -> None:
+    runs = [line_of("a", 100), *(line_of(name, 100) for name in "bcd")]
+    severities = ("critical", "warning", "warning", "info")
+    assert all(isinstance(run.line, SpanLine) for run in runs)
+    found = [
+        run._replace(line=replace(run.line, severity=severity)) for run, severity in zip(runs, severities)
+    ]
+    assert all_runs(found, "").headline == "4 runs: 1 has a critical finding and 2 have a warning."

@@ -118,7 +118,7 @@ def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     not_run = profile(tmp_path, data)
     assert headline(not_run) == "1 graph break site. Not executed in this span."
     assert headline(answered(profile(tmp_path, data), graph_break_costs, None)).startswith(
-        "1 graph break site. The cost is unknown: without a compile log or Python stacks"
+        "1 graph break site. The cost is unknown: the trace has no compile log and no Python stacks"
     )
     assert headline(profile(tmp_path, data, {"0/0": 60}, steps=0)).startswith(
         "1 graph break site. The cost is unknown; direct cost: 60.0 µs in this span, "

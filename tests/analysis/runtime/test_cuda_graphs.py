@@ -5,6 +5,7 @@ from pathlib import Path
 from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
+from tb_torchcompile_plugin.analysis.formatting import significant
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
@@ -48,10 +49,9 @@ def test_torchs_objects_count_with_the_log(programs: dict[str, GraphProgram]) ->
         program = programs[name]
         report, truth = program.spans[-1].of(cuda_graphs), counted(program.measured["all"])
         assert len(report.recordings) == truth["recorded"], name
-        assert [row.pool_bytes for row in report.pools] == [
-            program.measured["pool_bytes"].get("(0, 1)", 0)
-        ], name
-        assert [row.warm_ups for row in report.pools] == [truth["warm_up"]], name
+        pool_bytes = program.measured["pool_bytes"].get("(0, 1)", 0)
+        shared = f"The graphs share {significant(pool_bytes / 1e6)} MB of GPU memory."
+        assert (shared in report.sentences) == (pool_bytes > 0), name
 
 
 def test_why_each_was_recorded_again_or_not_at_all(programs: dict[str, GraphProgram]) -> None:
@@ -149,7 +149,7 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     assert row.why == "inputs with a fixed address had moved, 2 times (arg1_1) at model.py:7"
     assert row.launches_avoided == 3
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
-    assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.sentences)
+    assert "2.00 MB" in " ".join(report.sentences)
 
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:

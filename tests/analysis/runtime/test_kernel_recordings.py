@@ -13,7 +13,7 @@ from profiles import spans_in
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization, utilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
@@ -179,7 +179,7 @@ def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_causes_of_idling_sum_to_it_to_the_nanosecond(opened: Open, mode: str) -> None:
     profile: Profile = opened(mode)
-    used = opened(mode).of(gpu_utilization)
+    used = opened(mode).of(utilization)
     for device, gaps in profile.of(idle_gaps).items():
         inner = gaps.inner()
         causes = causes_of(inner, profile.of(ThreadActivity))
@@ -192,9 +192,8 @@ def test_causes_of_idling_sum_to_it_to_the_nanosecond(opened: Open, mode: str) -
             idle += max(0, begin - end)
             end = max(end, stop)
         assert causes.sum() == idle
-        (row,) = (row for row in used.idle if row.device == device)
-        assert row.causes == idle_causes(causes.sum(axis=0))
-        assert sum(msgspec.structs.astuple(row.causes)) == pytest.approx(idle / 1000)
+        assert sum(msgspec.structs.astuple(idle_causes(causes.sum(axis=0)))) == pytest.approx(idle / 1000)
+    assert used
     for step in used.steps:
         for part in step.devices:
             assert part.busy_us + sum(msgspec.structs.astuple(part.idle)) == pytest.approx(step.wall_us)

@@ -7,7 +7,6 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.program import (
     ProgramFacts,
     baseline_of,
-    counterpart_of,
     differences,
     is_other_program,
     program,
@@ -51,7 +50,7 @@ def test_what_ran_decides_then_the_script() -> None:
     )
     assert kinds(train, other) == [], "the same sizes, by whatever script"
     assert list(differences(ProgramFacts(script="/a/train.py"), other)) == [
-        ("program", "A ran train.py, B run.py.")
+        ("program", "The baseline ran `train.py`, the candidate `run.py`.")
     ]
     assert kinds(ProgramFacts(script="/a/train.py"), ProgramFacts(script="/b/train.py")) == []
     assert kinds(train, ProgramFacts(sizes=OTHER)) == ["program"]
@@ -81,7 +80,8 @@ def test_calls_are_compared_by_kind() -> None:
     (row,) = differences(resnet, densenet)
     assert row == (
         "program",
-        "A step of A calls 40 convolution and 3 gemm operators, one of B 240 convolution operators.",
+        "A step of the baseline calls 40 convolution and 3 gemm operators, a step of the candidate 240 convolution "
+        "operators.",
     )
     assert kinds(resnet, ProgramFacts(calls={"gemm": 40.0})) == ["program"]
     assert kinds(resnet, ProgramFacts(calls={"template": 35.0, "gemm": 3.0})) == []
@@ -90,9 +90,9 @@ def test_calls_are_compared_by_kind() -> None:
 
 def test_where_runs_ran_is_a_difference_of_its_own() -> None:
     h100, a100 = ProgramFacts(devices=["H100"], torch="2.13"), ProgramFacts(devices=["A100"], torch="2.14")
-    assert [*differences(h100, a100, ("BASE", "HEAD"))] == [
-        ("torch", "BASE ran on torch 2.13, HEAD on torch 2.14."),
-        ("gpu", "BASE ran on H100, HEAD on A100: times of different devices."),
+    assert [*differences(h100, a100, ("the baseline", "the candidate"))] == [
+        ("torch", "The baseline ran on torch 2.13, the candidate on torch 2.14."),
+        ("gpu", "The baseline ran on H100, the candidate on A100: different devices."),
     ]
     assert not is_other_program(h100, a100)
 
@@ -108,7 +108,7 @@ def test_runs_belong_together_that_are_named_alike() -> None:
         "resnet18_eager",
     ]
     runs: dict[str, ProgramFacts | None] = dict.fromkeys([*names, "other"])
-    assert {run: found for run in runs if (found := counterpart_of(run, runs))} == {
+    assert {run: found for run in runs if (found := baseline_of(run, runs))} == {
         "bert/eager": "bert/compiled",
         "bert/compiled": "bert/eager",
         "gpt/eager": "gpt/compiled",  # the other one was warm
@@ -117,27 +117,27 @@ def test_runs_belong_together_that_are_named_alike() -> None:
         "resnet18": "resnet18_eager",
         "resnet18_eager": "resnet18",
     }
-    assert counterpart_of("a/eager", dict.fromkeys(["a/eager", "a/cold", "a/compiled"])) is None
-    assert counterpart_of(".", dict.fromkeys([".", "eager"])) == "eager"
-    assert counterpart_of("a", dict.fromkeys(["a", "a_eager", "a.baseline"])) is None, "which one is unknown"
+    assert baseline_of("a/eager", dict.fromkeys(["a/eager", "a/cold", "a/compiled"])) is None
+    assert baseline_of(".", dict.fromkeys([".", "eager"])) == "eager"
+    assert baseline_of("a", dict.fromkeys(["a", "a_eager", "a.baseline"])) is None, "which one is unknown"
 
 
 def test_a_mode_is_compared_with_the_eager_run_or_the_plain_compiled_one() -> None:
     runs: dict[str, ProgramFacts | None] = dict.fromkeys(["a/compiled", "a/max-autotune", "a/cudagraphs"])
     assert baseline_of("a/max-autotune", runs) == baseline_of("a/cudagraphs", runs) == "a/compiled"
-    assert counterpart_of("a/cudagraphs", runs) is None and baseline_of("a/compiled", runs) is None
+    assert baseline_of("a/compiled", runs) is None
     assert baseline_of("a/cudagraphs", {**runs, "a/eager": None}) == "a/eager"
 
 
 def test_what_ran_finds_a_baseline_of_any_name_and_forbids_one_of_the_same() -> None:
     eager, compiled = ProgramFacts(compiled=False, sizes=LINEAR), ProgramFacts(compiled=True, sizes=LINEAR)
     runs = {"monday": eager, "tuesday": compiled, "wednesday": ProgramFacts(compiled=False, sizes=OTHER)}
-    assert counterpart_of("tuesday", runs) == "monday" and counterpart_of("monday", runs) == "tuesday"
+    assert baseline_of("tuesday", runs) == "monday" and baseline_of("monday", runs) == "tuesday"
     named = {"a/eager": ProgramFacts(compiled=False, sizes=OTHER), "a/compiled": compiled}
-    assert counterpart_of("a/compiled", named) is None
-    assert counterpart_of("a/compiled", {**named, "b": eager}) == "b"
+    assert baseline_of("a/compiled", named) is None
+    assert baseline_of("a/compiled", {**named, "b": eager}) == "b"
     by_script = {
         "x": ProgramFacts(compiled=False, script="/t.py"),
         "y": ProgramFacts(compiled=True, script="/t.py"),
     }
-    assert counterpart_of("y", by_script) == "x"
+    assert baseline_of("y", by_script) == "x"

@@ -16,9 +16,11 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     GpuUtilization,
     LaunchStats,
+    Utilization,
     _unprofiled,
     _verdict,
     gpu_utilization,
+    utilization,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS
@@ -28,6 +30,12 @@ from traces import Event, kernel, launch, slice_, step, write_trace
 
 def report(path: Path, data: CompileData | None = None) -> GpuUtilization:
     return gpu_utilization(profile_of(path, data))
+
+
+def windows(path: Path, data: CompileData | None = None) -> Utilization:
+    used = utilization(profile_of(path, data))
+    assert used
+    return used
 
 
 def recorded(folder: Path) -> GpuUtilization:
@@ -59,8 +67,7 @@ def launched(
 def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:
     """Two steps of 20 µs launch 100 µs of work each, which begins after them: an earlier queue is not in the trace."""
     calls = [launched("cudaLaunchKernel", 5 + 20 * at, 3, (40 + 100 * at, 100)) for at in (0, 1)]
-    answer = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
-    assert answer.verdict is not None
+    answer = windows(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
     assert (answer.verdict.bound, answer.verdict.share_percent) == ("compute", 100)
     assert answer.mean and (answer.mean.busy_us, answer.mean.idle_us) == (100, 0)
     assert [device.busy_us for row in answer.steps for device in row.devices] == [100, 100]
@@ -75,7 +82,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
         kernel("ncclDevKernel_AllReduce", 30, 20),
         kernel("Memcpy HtoD", 90, 20, cat="gpu_memcpy"),
     ]
-    answer = report(write_trace(tmp_path, events))
+    answer = windows(write_trace(tmp_path, events))
     first, second = answer.steps
     zero, one = first.devices
     assert (zero.compute_us, zero.exposed_communication_us, zero.exposed_memory_us) == (30, 10, 10)
@@ -85,7 +92,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert first.verdict.device == 0 and second.verdict.device == 1
     assert (first.launches, first.kernel_launch_us, second.launches) == (2, 6, 0)
     mean = answer.mean
-    assert mean is not None and answer.verdict is not None and mean.device == answer.verdict.device == 0
+    assert mean.device == answer.verdict.device == 0
     assert (mean.compute_us, mean.exposed_communication_us, mean.exposed_memory_us) == (15, 5, 10)
     assert (mean.busy_us, mean.idle_us, mean.busy_percent) == (30, 45, 40)
     assert sum(msgspec.structs.astuple(mean.idle)) == mean.idle_us
@@ -144,16 +151,17 @@ def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
     events = [slice_("aten::mm", 0, 500), *launched("cudaLaunchKernel", 2, 3, (100, 30), (190, 10))]
-    answer = report(write_trace(tmp_path, events))
+    path = write_trace(tmp_path, events)
+    answer = windows(path)
     assert answer.steps == [] and answer.window
     assert (answer.window.step, answer.window.start_us, answer.window.wall_us) == (None, 100, 100)
     assert answer.verdict == answer.window.verdict and answer.mean == answer.window.devices[0]
-    assert side(answer).launches_per_step is None
+    assert side(report(path)).launches_per_step is None
 
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert answer == GpuUtilization(None, None, [], "a step", [], [], [], None, [], None)
+    assert answer == GpuUtilization(None, None, [], "a step", [], [], None, [])
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
@@ -164,12 +172,13 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
         *launched("cudaMemcpyAsync", 29, 1, (36, 30)),  # busy until 30
         *launched("cudaLaunchKernel", 90, 4, (96, 4)),  # as long as its launch call
     ]
-    stats = side(report(write_trace(tmp_path, events)))
+    answer = report(write_trace(tmp_path, events))
+    stats = side(answer)
     assert (stats.launches, stats.gpu_events, stats.unmatched_events) == (5, 5, 0)
     assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
     assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
     assert (stats.short_events, stats.short_percent) == (2, 40)
-    assert [(row.name, row.calls, row.time_us) for row in stats.calls] == [
+    assert [(row.name, row.calls, row.time_us) for row in answer.launch_calls] == [
         ("cudaLaunchKernel", 4, 19),
         ("cudaMemcpyAsync", 1, 1),
     ]
@@ -186,12 +195,13 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
         *launched("cudaLaunchKernel", 50, 5, (60, 6)),
         kernel("from before the profile", 70, 6, correlation=0),
     ]
-    answer = report(write_trace(tmp_path, events), data)
+    path = write_trace(tmp_path, events)
+    answer = report(path, data)
     graphs = side(answer).cuda_graphs
     assert (graphs.replays, graphs.gpu_events, graphs.gpu_time_percent) == (1, 3, 60)
     assert graphs.skip_reasons == ["skipping cudagraphs due to mutated inputs"]
     assert (side(answer).launches, side(answer).unmatched_events, side(answer).short_events) == (2, 1, 0)
-    assert [(row.launches, row.graph_replays) for row in answer.steps] == [(2, 1)]
+    assert [(row.launches, row.graph_replays) for row in windows(path).steps] == [(2, 1)]
 
 
 def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
@@ -222,16 +232,11 @@ def test_numbers_of_recordings_add_up(
 ) -> None:
     answer = recorded(recording(name))
     (known,) = expected(name)["traces"].values()
-    (idle,), (stream,) = answer.idle, answer.streams
+    (stream,) = answer.streams
     assert (stream.stream, stream.events, stream.busy_us) == (7, known["gpu_events"], known["busy_us"])
-    assert sum(row.gaps for row in idle.histogram) == idle.gaps
-    assert sum(row.idle_us for row in idle.histogram) == pytest.approx(idle.idle_us, abs=1e-6)
-    assert round(known["gpu_span_us"] - known["busy_us"], 3) == idle.idle_us
-    assert sum(msgspec.structs.astuple(idle.causes)) == pytest.approx(idle.idle_us, abs=1e-6)
     assert (
         side(answer).launches == side(answer).gpu_events == known["gpu_events"]
     )  # no graphs, nothing unmatched
-    assert len(answer.steps) == known["steps"]
     for gap in answer.longest_gaps:
         known_time = sum(row.time_us for row in gap.host) + gap.idle.unaccounted_us
         assert known_time <= gap.idle_us + 1e-6
@@ -255,11 +260,10 @@ def test_a_small_batch_is_launch_bound_until_cuda_graphs_are_used(
     assert [side(answer).launches_per_step for answer in small_batch.values()] == [54, 42, 2]
 
 
-def test_cuda_graphs_make_a_step_as_short_as_predicted_and_no_shorter(
-    small_batch: dict[str, GpuUtilization], recording: Recording
-) -> None:
+def test_cuda_graphs_make_a_step_as_short_as_predicted_and_no_shorter(recording: Recording) -> None:
     """On the H200: 199.6 µs predicted from the compiled run, 225.5 µs measured without the profiler."""
-    predicted = [device.busy_us for row in small_batch["compiled"].steps for device in row.devices]
+    used = windows(next((recording("small_batch") / "compiled").glob("*.trace.json")))
+    predicted = [device.busy_us for row in used.steps for device in row.devices]
     text = (recording("small_batch") / "cudagraphs" / "unprofiled.txt").read_text()
     measured = json.loads(text[text.index("[") :])
     assert statistics.median(measured) >= 0.95 * statistics.median(predicted)

@@ -330,9 +330,11 @@ class TestLanes:
 
     def test_colours_are_categories_then_kinds(self, tmp_path: Path) -> None:
         assert COLORS[: len(CATEGORIES)] == CATEGORIES
-        events = [slice_("aten::mm", 0, 5), kernel("triton_poi_fused_add_0", 1, 2), *launch("mine", 5, 6, 2)]
+        operators = ["aten::mm", "aten::view", "aten::add_", "Torch-Compiled Region: 0/0", "Mine"]
+        events = [slice_(name, 20 * place, 5) for place, name in enumerate(operators)]
+        events += [kernel("triton_poi_fused_add_0", 1, 2), *launch("mine", 105, 106, 2)]
         timeline = timeline_of(write_trace(tmp_path, events))
-        window = timeline.window(0, 10_000, 1000, range(len(timeline.lanes)))
+        window = timeline.window(0, 110_000, 1000, range(len(timeline.lanes)))
         names = dict(
             zip(
                 (window.names[code] for code in window.rectangles.name),
@@ -340,7 +342,13 @@ class TestLanes:
             )
         )
         assert names == {
-            "aten::mm": "cpu_op",
+            "aten::mm": "gemm",
+            "aten::view": "cpu_op",
+            "aten::add_": "aten",
+            "Torch-Compiled Region: 0/0": "region",
+            "0/0": "region",
+            "idle": "gap_unaccounted",
+            "Mine": "cpu_op",
             "cuLaunchKernelEx": "runtime",
             "mine": "triton_user",
             "triton_poi_fused_add_0": "triton_pointwise",

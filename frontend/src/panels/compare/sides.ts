@@ -12,7 +12,6 @@ export interface Side {
 
 interface Choice extends Side {
   text: string;
-  rank: number | null;
   time: number;
 }
 
@@ -20,42 +19,27 @@ export const sideKey = ({ run, worker, span }: Side) => [run, worker, span].join
 
 export function choices(runs: Runs): Choice[] {
   return runs.runs.flatMap(({ run, workers }) =>
-    workers.flatMap(({ worker, rank, spans, has_compile }) => {
+    workers.flatMap(({ worker, spans, has_compile }) => {
       const name = `${run === '.' ? '' : `${run} · `}${worker}`;
       if (spans.length === 0)
-        return has_compile ? [{ run, worker, rank, span: '', time: 0, text: `${name} · no trace` }] : [];
+        return has_compile ? [{ run, worker, span: '', time: 0, text: `${name} · no trace` }] : [];
       return spans.map((span, i) => ({
-        ...{ run, worker, rank, span: span.span, time: spanTime(span) },
+        ...{ run, worker, span: span.span, time: spanTime(span) },
         text: spans.length > 1 ? `${name} · span ${i + 1} of ${spans.length}` : name,
       }));
     }),
   );
 }
 
-/**
- * What a side is compared with by default: its baseline run; the only other run; in a logdir of one run an earlier span
- * of the worker, otherwise another worker. Null where that is to be chosen: of several runs none is the baseline.
- */
+/** What a side is compared with by default: its baseline run, or the span before it; null where that is to be chosen. */
 export function usual(all: Choice[], side: Side, baseline: BaselineRef | null): Side | null {
+  const { run, worker, span } = baseline ?? {};
   const own = all.find((choice) => sideKey(choice) === sideKey(side));
-  if (!own) return null;
-  const others = all.filter((choice) => choice !== own);
-  const found = others.find(({ run, worker, span }) =>
-    [run === baseline?.run, worker === baseline?.worker, span === baseline?.span].every(Boolean),
+  const found = all.find((choice) => choice.run === run && choice.worker === worker && choice.span === span);
+  const before = all.filter(
+    (choice) => choice.run === own?.run && choice.worker === own.worker && choice.time < own.time,
   );
-  if (found) return found;
-  const elsewhere = others.filter(({ run }) => run !== own.run);
-  if (new Set(elsewhere.map(({ run }) => run)).size > 1) return null;
-  const score = (choice: Choice) => [
-    Number(choice.run === own.run),
-    Number(!choice.span),
-    Number(choice.run === own.run ? choice.worker !== own.worker : choice.rank !== own.rank),
-    Number(choice.time > own.time),
-    Math.abs(choice.time - own.time),
-  ];
-  const scored = others.map((choice) => ({ choice, score: score(choice) }));
-  scored.sort((a, b) => a.score.reduce((order, value, i) => order || value - b.score[i]!, 0));
-  return scored[0]?.choice ?? null;
+  return found ?? before.sort((one, other) => other.time - one.time)[0] ?? null;
 }
 
 /** What an address names, the newest where it names no worker or span; as it is where the logdir has no such thing. */
@@ -65,10 +49,10 @@ export function resolve(all: Choice[], asked: Side): Side {
   return all.findLast(fits) ?? asked;
 }
 
-/** The two sides in the address: what the whole tab shows, and what it is compared with. */
-export function toSides(shown: Side, other: Side): HashChange {
+/** The two sides in the address: what the whole tab shows, and what it is compared with (null: what is usual). */
+export function toSides(shown: Side, other: Side | null): HashChange {
   return {
     ...{ run: shown.run, worker: shown.worker, span: shown.span },
-    ...{ run2: other.run, worker2: other.worker, span2: other.span },
+    ...{ run2: other?.run ?? null, worker2: other?.worker ?? null, span2: other?.span ?? null },
   };
 }

@@ -1,13 +1,14 @@
 /** Steps as parts of a bar. */
 import { isInsufficient } from '../../api/findings.svelte';
-import type { SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../api/types';
+import type { IdleCauses, SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../api/types';
+import { HOST_KINDS, hostKindHelp, isHostKind } from '../../names/causes';
 import { barPart, idlePart, partKey, styleOf } from '../../names/parts';
 import { uniqueKeys } from '../../table/table';
 import type { HashChange } from '../../host/nav.svelte';
 import { withShift, toStretch } from '../../links/addresses';
 import { duration } from '../../widgets/format';
 
-/** As parts of a bar: kernels first, the largest in front. Why a GPU idles takes more than what it did. */
+/** As parts of a bar: kernels first, the largest in front. With insufficient coverage idle time has no causes. */
 export function barParts(parts: StepPart[]) {
   const total = (some: StepPart[]) => some.reduce((us, { time_us }) => us + time_us, 0);
   const withProfiler = `${duration(total(parts))} while profiling`;
@@ -41,7 +42,7 @@ export function toStep(report: StepReport, key: string, event: Event): HashChang
 
 const stepKey = (row: StepBreakdown) => row.step ?? '';
 
-/** One column a step, stacked like the bar of the mean one. */
+/** One column per step, stacked like the bar of the mean step. */
 export function stackedSteps(report: StepReport) {
   const rank = new Map(barParts(report.mean_parts).map(({ key }, i) => [key, i]));
   const keys = uniqueKeys(report.steps, stepKey);
@@ -60,9 +61,13 @@ export function stackedSteps(report: StepReport) {
   });
 }
 
-/** How long a step is in a part of the bar; null where this is unknown. */
-export const partTime = ({ parts }: StepBreakdown, key: string): number | null =>
-  parts[0]?.kind === 'unknown' ? null : (barParts(parts).find((part) => part.key === key)?.value ?? 0);
+/** Idle time by cause, without causes that take none. */
+export const causeParts = (idle: IdleCauses) =>
+  Object.entries(idle).flatMap(([field, us]) => {
+    const kind = field.replace('_us', '');
+    if (us <= 0 || !isHostKind(kind)) return [];
+    return { ...barPart(kind, HOST_KINDS[kind][0], us, HOST_KINDS[kind][1], hostKindHelp(kind)), idle: true };
+  });
 
 export const slowStep = ({ slow, steps }: StepReport, step: StepBreakdown): SlowStep | undefined =>
   slow.find(({ row }) => steps[row] === step);

@@ -27,7 +27,7 @@ const SLICES: Record<Plain, [label: string, token: string]> = {
   python_function: ['Python function', '--tl-python'],
   runtime: ['Runtime call', '--tl-runtime'],
   gpu_user_annotation: ['Annotation on the GPU', '--tl-annotation'],
-  overhead: ['Profiler’s overhead', '--tl-python'],
+  overhead: ['Profiler overhead', '--tl-python'],
   host_other: ['Other host work', '--tl-op'],
   step: ['Step', '--tl-step'],
   region: ['Compiled region', '--tl-region'],
@@ -82,7 +82,7 @@ export function legendOf({ categories }: TimelineLanes, colors: number[]): Retur
   return [...kinds.values()];
 }
 
-/** As it opens: all lanes as the server lists them; the profiler's own, threads that launch nothing and what was compiled before folded. */
+/** The initial lanes: all, with the profiler's own, idle threads and earlier compilation folded. */
 export function usualArrangement({ lanes, extent }: TimelineLanes): Arrangement {
   const folded = lanes.filter(
     ({ group, kind, folded }) =>

@@ -1,4 +1,4 @@
-/** Keys that are held move as long as they are held, a tap moves a step; two fingers zoom. */
+/** Keys that are held move as long as they are held, a tap moves a step. */
 import { moved, zoomed, type View } from '../canvas/view';
 
 const HELD = ['w', 'a', 's', 'd'];
@@ -33,37 +33,5 @@ export class Motion {
     const zoom = (Number(has('s')) - Number(has('w'))) * s * PER_S.zoom;
     if (pan) view = moved(view, pan * (view.to - view.from), all);
     return zoom ? zoomed(view, Math.exp(zoom), around, all) : view;
-  }
-}
-
-/** The pointers that are down, by id: one drags, two pinch. */
-export class Fingers {
-  #at = new Map<number, number>();
-
-  down(event: PointerEvent): void {
-    this.#at.set(event.pointerId, event.clientX);
-  }
-
-  up(event: PointerEvent): void {
-    this.#at.delete(event.pointerId);
-  }
-
-  get two(): boolean {
-    return this.#at.size === 2;
-  }
-
-  /** How much shorter the view becomes, and around which place; null unless two fingers are down. */
-  pinch(event: PointerEvent): { factor: number; x: number } | null {
-    const before = this.#spread();
-    this.#at.set(event.pointerId, event.clientX);
-    const now = this.#spread();
-    if (!before || !now) return null;
-    return { factor: before.apart / now.apart, x: now.middle };
-  }
-
-  #spread(): { apart: number; middle: number } | null {
-    if (this.#at.size !== 2) return null;
-    const [a, b] = [...this.#at.values()] as [number, number];
-    return { apart: Math.max(20, Math.abs(a - b)), middle: (a + b) / 2 };
   }
 }

@@ -1,6 +1,5 @@
-/** Wheel, mouse and fingers on the picture. */
+/** Wheel, mouse and finger on the picture. */
 import type { Camera } from './camera';
-import { Fingers } from './motion';
 import { RULER } from './paint';
 import type { View } from '../canvas/view';
 
@@ -33,7 +32,6 @@ const STILL = 3;
 
 export class Pointer {
   #drag: Drag | null = null;
-  #fingers = new Fingers();
 
   /** `ground` returns the current state. */
   constructor(private ground: () => Ground) {}
@@ -59,7 +57,6 @@ export class Pointer {
   down = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     const { camera, canvas, scroller, selecting } = this.ground();
-    this.#fingers.down(event);
     const { clientX: x, clientY: y } = event;
     const range = selecting || event.shiftKey || y - canvas.getBoundingClientRect().top < RULER;
     this.#drag = { x, y, view: camera.view, scroll: scroller.scrollTop, moved: false, range };
@@ -70,7 +67,6 @@ export class Pointer {
   move = (event: PointerEvent): void => {
     const { camera, onhover } = this.ground();
     camera.pointed = this.timeAt(event.clientX);
-    if (this.#fingers.two) return this.#pinch(event);
     const drag = this.#drag;
     if (drag && Math.hypot(event.clientX - drag.x, event.clientY - drag.y) > STILL) drag.moved = true;
     if (drag?.moved) this.#dragTo(event, drag);
@@ -82,7 +78,6 @@ export class Pointer {
     const clicked = this.#drag && !this.#drag.moved && event.type === 'pointerup';
     if (clicked && this.#drag?.range) onrange(null);
     else if (clicked) onclick(event);
-    this.#fingers.up(event);
     camera.held = false;
     this.#drag = null;
   };
@@ -92,12 +87,6 @@ export class Pointer {
     camera.pointed = null;
     onhover(null);
   };
-
-  #pinch(event: PointerEvent): void {
-    const pinch = this.#fingers.pinch(event);
-    if (pinch) this.ground().camera.zoom(pinch.factor, this.timeAt(pinch.x));
-    this.#drag = null;
-  }
 
   #dragTo(event: PointerEvent, from: Drag): void {
     const { camera, scroller, width, onhover, onrange } = this.ground();

@@ -22,7 +22,7 @@ def one(report):
 def test_a_time_fails_beyond_its_threshold_and_its_noise():
     report = judged(a_run(step=timed(*STEADY)), a_run(step=timed(*SLOWER)), "step>3%")
     assert (report.outcome, one(report).outcome) == ("failed", "failed")
-    assert one(report).head - one(report).base == 100 > one(report).noise > 0
+    assert one(report).candidate - one(report).baseline == 100 > one(report).noise > 0
     assert "more than 3 %" in one(report).sentence and "noise" in one(report).sentence
 
 
@@ -50,7 +50,11 @@ def test_a_count_is_exact():
 
 def test_what_is_not_known_is_neither_passed_nor_failed():
     known, unknown = a_run(breaks=count(0)), a_run()
-    for base, head, side in ((known, unknown, "HEAD"), (unknown, known, "BASE"), (unknown, unknown, "BASE")):
+    for base, head, side in (
+        (known, unknown, "candidate"),
+        (unknown, known, "baseline"),
+        (unknown, unknown, "baseline"),
+    ):
         report = judged(base, head, "breaks>0")
         assert (report.outcome, one(report).outcome) == ("unknown", "unknown")
         assert side in one(report).sentence and "nobody measured it" in one(report).sentence
@@ -185,4 +189,4 @@ def test_a_baseline_that_was_saved_without_its_steps_is_compared_by_its_values()
     base = a_run(kernel=msgspec.structs.replace(whole, samples=[], items=items))
     head = a_run(kernel=kernels(triton_a=[30, 30, 30]))
     (condition,) = judged(base, head, "kernel:triton_*>10%").conditions
-    assert (condition.base, condition.head) == (10, 30)
+    assert (condition.baseline, condition.candidate) == (10, 30)
