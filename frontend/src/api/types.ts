@@ -517,7 +517,6 @@ export interface CudaGraphReport {
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
-  pools: GraphPool[];
   code: string | null;
 }
 
@@ -896,14 +895,6 @@ export interface GraphPiece {
   artifact: number;
   lines: number[];
   text: string[];
-}
-
-export interface GraphPool {
-  device: number;
-  pool_bytes: number | null;
-  graphs: number;
-  functions: number;
-  warm_ups: number | null;
 }
 
 export interface GraphRecording {
@@ -1333,7 +1324,6 @@ export interface LaunchStats {
   short_events: number;
   short_percent: number | null;
   cuda_graphs: CudaGraphs;
-  facts: Fact[];
 }
 
 export interface Ledger {
