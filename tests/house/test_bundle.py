@@ -81,8 +81,8 @@ def test_the_first_panel_and_the_whole_stay_small() -> None:
     first = imported("index.js") | imported("Overview.js") | {"index.css"}
     every = served() - {"file.js"}
     assert len(first) < len(every) / 2
-    assert gzip_kb(*first) <= 60
-    assert gzip_kb(*every) <= 180
+    assert gzip_kb(*first) <= 50
+    assert gzip_kb(*every) <= 150
 
 
 def test_the_script_of_an_exported_file_stands_alone_and_is_small() -> None:

@@ -1,7 +1,7 @@
 /** Why a GPU idles, what the host does and why a rank is late: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
 import type { HostCause, HostKind, LateCause, IdleReason } from '../api/types';
-import { graphName } from './kernel_names';
+import { graphName } from './compile_ids';
 
 export type Look = [label: string, color: string];
 

@@ -30,3 +30,7 @@ export function parseCodeKey(text: string): Required<CompileKey> | null {
 export function functionName(name: string): string {
   return name.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, '$1 after line $2');
 }
+
+/** Shorten the name of a graph's slice: its whole hash is of no use to a reader. */
+export const graphName = (name: string) =>
+  name.replace(/^## Call CompiledFxGraph (\w{8})\w* ##$/, 'compiled graph $1…');

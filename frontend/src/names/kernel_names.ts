@@ -80,7 +80,3 @@ export function nameParts(name: string): NameParts {
   if (short.length < 2.5 * TAIL || short.includes(' · ')) return { kind: '', head: short, tail: '' };
   return { kind: '', head: short.slice(0, -TAIL), tail: short.slice(-TAIL) };
 }
-
-/** Shorten the name of a graph's slice: its whole hash is of no use to a reader. */
-export const graphName = (name: string) =>
-  name.replace(/^## Call CompiledFxGraph (\w{8})\w* ##$/, 'compiled graph $1…');

@@ -115,19 +115,6 @@ export function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort | 
     .map(({ row }) => row);
 }
 
-/** Row → key. Rows that would share a key get a number, so that each can be linked. */
-export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<Row, string> {
-  const seen = new Map<string, number>();
-  return new Map(
-    rows.map((row) => {
-      const key = keyOf(row);
-      const n = (seen.get(key) ?? 0) + 1;
-      seen.set(key, n);
-      return [row, n === 1 ? key : `${key}~${n}`];
-    }),
-  );
-}
-
 /** What a search looks at: values and shown texts of all columns, hidden ones included. */
 export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
   return columns

@@ -10,9 +10,9 @@ import {
   toCsv,
   totalOf,
   toTsv,
-  uniqueKeys,
   type Column,
 } from '../../src/table/table';
+import { uniqueKeys } from '../../src/table/keys';
 import { searchIndices } from '../../src/widgets/search';
 
 interface Row {

@@ -3,7 +3,7 @@ import { meaningOf } from '../../api/meanings.svelte';
 import type { GpuPart, HostPart } from '../../api/types';
 import { barPart, idlePart } from '../../names/parts';
 import { HOST_CAUSES, hostHelp } from '../../names/causes';
-import { graphName } from '../../names/kernel_names';
+import { graphName } from '../../names/compile_ids';
 import { location, shortPath } from '../../widgets/format';
 
 export const hostKey = ({ cause, name, file, line }: HostPart) => [cause, name, file, line].join(' ');

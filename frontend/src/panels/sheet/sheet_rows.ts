@@ -13,8 +13,8 @@ import {
 } from '../../links/addresses';
 import { categoryLabel, deviceLabel, isCategory } from '../../names/categories';
 import { causeLabel, isHostKind } from '../../names/causes';
-import { graphName, shortKernel } from '../../names/kernel_names';
-import { functionName, type CompileKey } from '../../names/compile_ids';
+import { shortKernel } from '../../names/kernel_names';
+import { functionName, graphName, type CompileKey } from '../../names/compile_ids';
 import { columnKind, type Cell, type Column } from '../../table/table';
 import {
   count,

@@ -3,7 +3,7 @@ import { isInsufficient } from '../../api/findings.svelte';
 import type { IdleCauses, SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../api/types';
 import { HOST_KINDS, hostKindHelp, isHostKind } from '../../names/causes';
 import { barPart, idlePart, partKey, styleOf } from '../../names/parts';
-import { uniqueKeys } from '../../table/table';
+import { uniqueKeys } from '../../table/keys';
 import type { HashChange } from '../../host/nav.svelte';
 import { withShift, toStretch } from '../../links/addresses';
 import { duration } from '../../widgets/format';
