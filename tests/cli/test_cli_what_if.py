@@ -21,7 +21,7 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recor
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--fix", "eager", "--fix", "guards")
     assert status == 0
     assert re.search(
-        r"^Step 13\.0 ms on the host’s clock → about 1\.\d+ ms \(.+\) with 3 fixes\.", out, re.MULTILINE
+        r"^With 3 fixes, a step takes about 1\.\d+ ms \(.+\) instead of 13\.0 ms\.", out, re.MULTILINE
     )
     assert 'torch.compile(model, mode="reduce-overhead")' in out
     titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("the step ")]
@@ -67,7 +67,7 @@ def test_run_worker_and_span_are_chosen(run: Run, recording: Recording, tmp_path
 
 def test_without_a_gpu_the_reason_for_no_prediction_is_printed(run: Run, tmp_path: Path) -> None:
     status, out, _ = run(write_trace(tmp_path, [slice_("aten::mm", 0, 5)]))
-    assert status == 0 and "Nothing is predicted. No work of a GPU was recorded" in out
+    assert status == 0 and "No fix is predicted." in out and "no GPU work" in out
 
 
 def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Recording) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 SAYS = {  # of what the title says
     "communication:every_micro_batch": "Gradients are reduced across ranks 8 times per step",
-    "communication:exposed": "Transfers that nothing overlaps",
+    "communication:exposed": "Communication that is not overlapped",
     "communication:many_small": "small collectives per step",
     "input:host": "The loop waits for the next batch",
     "late:not_compiled": "No compiled code runs in the profiled steps",

@@ -132,7 +132,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     step_us: Annotated[float | None, column_head("Step time")]
     # the sample standard deviation of the steps
-    deviation_us: Annotated[float | None, column_head("±")]
+    deviation_us: Annotated[float | None, column_head("±", hidden=True)]
     # of the step time, compared with the pinned run; null where that is of another program
     change_percent: Annotated[float | None, column_head("Change")]
     within_noise: Annotated[bool | None, column_head("Within noise")]  # whether that may be chance
@@ -141,7 +141,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     graph_breaks: Annotated[int | None, column_head("Breaks")]
     recompiles: int | None
     gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
-    compiled_percent: Annotated[float | None, column_head("Compiled")]
+    compiled_percent: Annotated[float | None, column_head("Compiled", hidden=True)]
     compilations: Annotated[int | None, _HIDDEN]
     recorded_s: Annotated[float | None, _HIDDEN]
     ranks: Annotated[int, _HIDDEN]
