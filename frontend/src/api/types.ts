@@ -578,22 +578,9 @@ export interface DynamicGuard {
 export interface DynamicShapeReport {
   sentences: string[];
   sizes: ObservedSize[];
-  symbols: DynamicSymbol[];
+  symbols: SymbolicShape[];
   guards: DynamicGuard[];
   code: string | null;
-}
-
-export interface DynamicSymbol {
-  compile_id: string;
-  symbol: string;
-  source: string;
-  origin: SymbolOrigin;
-  value: string | null;
-  range: string | null;
-  fixed: string | null;
-  reason: string | null;
-  file: string;
-  line: number | null;
 }
 
 export interface EagerInStep {
@@ -2178,15 +2165,16 @@ export interface Stream {
 export type SymbolOrigin = 'asked' | 'changed' | 'data';
 
 export interface SymbolicShape {
+  compile_id: string;
   symbol: string;
+  source: string | null;
+  origin: SymbolOrigin;
   value: string | null;
   range: string | null;
-  source: string | null;
-  backed: boolean;
-  stack: Frame[];
   fixed: string | null;
   reason: string | null;
-  fixed_stack: Frame[];
+  file: string;
+  line: number | null;
 }
 
 export interface SymbolicShapes {

@@ -185,7 +185,7 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     assert run.details("0/0").shapes.symbols == []
     dynamic = run.details("0/1")
     (shape,) = dynamic.shapes.symbols
-    assert (shape.value, shape.source, shape.backed) == ("5", "L['x'].size()[0]", True)
+    assert (shape.value, shape.source, shape.origin) == ("5", "L['x'].size()[0]", "changed")
     (change,) = dynamic.shapes.changes
     assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
     (fixed,) = run.details("0/2").shapes.symbols
