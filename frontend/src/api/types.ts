@@ -284,12 +284,9 @@ export interface Compilation {
   phases_s: Partial<Record<Phase, number>> | null;
   phases_percent: Partial<Record<Phase, number>>;
   graph_ops: number | null;
-  graph_nodes: number | null;
-  graph_inputs: number | null;
   guards: number | null;
   cache: CacheResult[];
   breaks: number;
-  recompile_reasons: string[];
   failure: Problem | null;
   restart_reasons: string[];
   stack: Frame[];
@@ -306,7 +303,6 @@ export interface CompilationDetails {
   traceback: string | null;
   graph_breaks: GraphBreak[];
   recompile: Recompile | null;
-  parameters: number | null;
   guard_checks: number | null;
   shapes: SymbolicShapes;
   cudagraph_skip_reasons: string[];
@@ -394,7 +390,6 @@ export interface Compile {
 export interface CompileOverlap {
   inside_us: number;
   window: string;
-  steps: string[];
 }
 
 export interface CompileSeconds {
@@ -840,7 +835,6 @@ export interface GraphBreak {
   source: string | null;
   stack: Frame[];
   count: number;
-  recovered: boolean;
 }
 
 export interface GraphBreakCost {
@@ -888,7 +882,6 @@ export interface GraphRecording {
   compile_id: string;
   direction: Direction | null;
   graph_id: number | null;
-  function_id: number | null;
   reason: Reason | null;
   sizes: string;
   inputs: string[];
@@ -1794,9 +1787,6 @@ export interface Recompile {
   reasons: string[];
   guards: FailedGuard[];
   dynamic: DynamicChange[];
-  start_s: number | null;
-  recovered: boolean;
-  start_us: number | null;
   step: string | null;
   when: string | null;
   calls: number | null;
@@ -2180,7 +2170,6 @@ export interface SymbolicShape {
 export interface SymbolicShapes {
   symbols: SymbolicShape[];
   guards: ShapeGuard[];
-  changes: DynamicChange[];
 }
 
 export type TimeKind =

@@ -59,7 +59,6 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     traceback: str | None  # of the failure
     graph_breaks: list[GraphBreak]
     recompile: recompile_rows.Recompile | None
-    parameters: int | None
     guard_checks: int | None  # length of `GuardChecks.guards`; None where the guard tree was not stored
     shapes: recompile_rows.SymbolicShapes
     cudagraph_skip_reasons: list[str]
@@ -72,7 +71,6 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     rows, texts = _recorded(data, epoch, compile_id)
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
     key = CompileKey(epoch=epoch, compile_id=compile_id)
-    parameters = next(_metrics(data, key, "param_count"), None)
     failure = next(iter(_select(data.of(problems), epoch, compile_id)), None)
     warnings: list[Notice] = []
     return CompilationDetails(
@@ -85,7 +83,6 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         traceback=_traceback(data, texts, key, warnings) if failure else None,
         graph_breaks=_select(data.of(graph_breaks), epoch, compile_id),
         recompile=next(iter(_select(data.of(recompile_rows.recompiles), epoch, compile_id)), None),
-        parameters=parameters if isinstance(parameters, int) else None,
         guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
         shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
         cudagraph_skip_reasons=[

@@ -4,7 +4,7 @@ One row for each frame, and one for each backward that was compiled later; the c
 wrong.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Literal, get_args
@@ -57,13 +57,7 @@ _COUNTED: dict[Status, str] = {status: status.replace("_", " ") for status in ge
     "graph_break": "with a graph break",
     "no_graph": "without a graph",
 }
-_COUNTS = (
-    "attempts",
-    "graph_ops",
-    "graph_nodes",
-    "graph_inputs",
-    "guards",
-)  # fields that torch may not report
+_COUNTS = ("attempts", "graph_ops", "guards")  # fields that torch may not report
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "reached the recompile limit: calls that no cached version fits now run eagerly",
     "failed": "failed to compile: {}",
@@ -127,12 +121,9 @@ class Compilation(msgspec.Struct, frozen=True):
     phases_s: dict[Phase, float] | None  # sums to `duration_s`
     phases_percent: dict[Phase, float]
     graph_ops: int | None
-    graph_nodes: int | None
-    graph_inputs: int | None
     guards: int | None
     cache: list[CacheResult]
     breaks: int  # distinct graph breaks; 0 for a backward
-    recompile_reasons: list[str]  # empty for a backward
     failure: Problem | None
     restart_reasons: list[str]
     stack: list[Frame]
@@ -165,9 +156,6 @@ def compilations(data: CompileData) -> list[Compilation]:
     """Return one row per compilation, in order of time."""
     summary = data.summary
     breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
-    reasons = defaultdict[Key, list[str]](list)
-    for recompile in summary.recompiles:
-        reasons[key_of(recompile.key)] += recompile.reasons
     parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
     next_part = Counter[tuple[Key, int]]()
     keys_with_code = {key_of(row.key) for row in summary.graphs}
@@ -198,7 +186,6 @@ def compilations(data: CompileData) -> list[Compilation]:
                 phases_percent=phases_percent(phases),
                 cache=cache_results(message),
                 breaks=row_breaks,
-                recompile_reasons=reasons[key] if direction == "forward" else [],
                 failure=_problem(message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),

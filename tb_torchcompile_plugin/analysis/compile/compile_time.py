@@ -29,8 +29,7 @@ class CompileOverlap(msgspec.Struct, frozen=True):
     """Compile time that fell into the profiled steps; without steps, into the span."""
 
     inside_us: float
-    window: str  # those steps in words
-    steps: list[str]  # those with some
+    window: str  # those with some, in words
 
 
 class FunctionTime(msgspec.Struct, frozen=True):
@@ -144,9 +143,7 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     inside = _covered(_by_thread(timed, trace.base_ns), starts, ends)
     steps = [trace.names[trace.name[step]] for step, time in zip(rows, inside) if time > 0]
     window = " and ".join(steps) if len(steps) <= 2 else f"{steps[0]} and {len(steps) - 1} more steps"
-    return CompileOverlap(
-        us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span", steps
-    )
+    return CompileOverlap(us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span")
 
 
 def overlap_headline(profile: Profile) -> str:

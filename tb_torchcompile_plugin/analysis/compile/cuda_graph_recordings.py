@@ -60,12 +60,11 @@ class GraphedFunction(msgspec.Struct, frozen=True):
 
 
 class GraphRecording(msgspec.Struct, frozen=True, kw_only=True):
-    """One recording. Where torch's own objects were not read, `graph_id`, `function_id` and `reason` are None."""
+    """One recording. Where torch's own objects were not read, `graph_id` and `reason` are None."""
 
     compile_id: str
     direction: Direction | None  # None where the log does not show it
     graph_id: int | None = None  # torch's number
-    function_id: Annotated[int | None, column_head(hidden=True)] = None  # torch's number
     reason: Reason | None
     sizes: str = ""  # values of symbolic sizes
     inputs: Annotated[list[str], column_head("Inputs that moved", grow=True)] = []
@@ -131,7 +130,6 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
                     compile_id=function.key.compile_id,
                     direction=direction_of(function.direction),
                     graph_id=recording.graph_id,
-                    function_id=function.function_id,
                     reason=next((reason for reason in REASONS if reason == recording.reason), "order"),
                     sizes=", ".join(map(str, recording.sizes)),
                     inputs=list(recording.inputs),

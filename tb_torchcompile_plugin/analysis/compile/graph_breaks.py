@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
 
 _Site = tuple[str, int | None, str]  # file, line, reason
-_AS_LOGGED = ("reason", "explanation", "docs_url", "file", "recovered")
+_AS_LOGGED = ("reason", "explanation", "docs_url", "file")
 
 
 class GraphBreak(msgspec.Struct, frozen=True):
@@ -50,7 +50,6 @@ class GraphBreak(msgspec.Struct, frozen=True):
     source: str | None  # text of the user's line, None where it was not recorded
     stack: list[Frame]
     count: int
-    recovered: bool
 
 
 class GraphBreakSite(msgspec.Struct, frozen=True, kw_only=True):

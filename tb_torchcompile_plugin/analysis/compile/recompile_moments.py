@@ -53,15 +53,14 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     starts = [int(trace.ts[index]) for index in slices]
     nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
     start = nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
-    start_us, step = us(start - first), step_around(profile, start)
-    when = f"{duration(start_us)} into the span"
+    step, when = step_around(profile, start), f"{duration(us(start - first))} into the span"
     if step:
         when = f"in {step}"
     elif start < first:
-        when = f"{duration(-start_us)} before the span"
+        when = f"{duration(us(first - start))} before the span"
     elif start >= last:
         when = "after the span"
-    return msgspec.structs.replace(moment, start_us=start_us, step=step, when=when)
+    return msgspec.structs.replace(moment, step=step, when=when)
 
 
 def step_around(profile: Profile, time_ns: int) -> str | None:

@@ -81,11 +81,10 @@ class DynamicChange(msgspec.Struct, frozen=True):
 
 
 class SymbolicShapes(msgspec.Struct, frozen=True):
-    """Which sizes are symbolic in a compilation, what guards them, and which inputs changed."""
+    """Which sizes are symbolic in a compilation, and what guards them."""
 
     symbols: list[SymbolicShape]
     guards: list[ShapeGuard]
-    changes: list[DynamicChange]
 
 
 class FailedGuard(msgspec.Struct, frozen=True):
@@ -124,10 +123,7 @@ class Recompile(msgspec.Struct, frozen=True):
     ]  # the same, parsed
     # Inputs that changed, so that torch made them dynamic.
     dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
-    start_s: Annotated[float | None, column_head(unseen=True)]  # Unix time
-    recovered: Annotated[bool, column_head(unseen=True)]  # compiled before recording began
     # What a span shows of it; None without a trace.
-    start_us: Annotated[float | None, column_head(unseen=True)] = None  # from the span's first event
     step: Annotated[str | None, column_head(unseen=True)] = None  # the profiled step around it
     when: str | None = None  # in words
     calls: int | None = None  # how often the span ran this version
@@ -170,7 +166,7 @@ def recompiles(data: CompileData) -> list[Recompile]:
     expected = data.of(_expected_values)
     rows = []
     for message in data.summary.recompiles:
-        changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
+        changes = data.of(changed_inputs, record.key_of(message.key))
         frame = compiled.get(record.key_of(message.key))
         values = expected.get(record.key_of(message.key), {})
         guards = [_with_new_value(failed_guard(reason), changes, values) for reason in message.reasons]
@@ -190,8 +186,6 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 reasons=list(message.reasons),
                 guards=guards,
                 dynamic=changes,
-                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
-                recovered=message.recovered,
             )
         )
     return rows
@@ -346,7 +340,6 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
     return SymbolicShapes(
         symbols=[_symbol(data, row, fixed_by_symbol.get(row.symbol, ShapeEvent())) for row in symbols],
         guards=list(guards.values()),
-        changes=data.of(changed_inputs, (epoch, compile_id)),
     )
 
 
