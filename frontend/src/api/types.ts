@@ -62,9 +62,6 @@ export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' |
 
 export interface BreakChain {
   sentence: string;
-  compile_id: string;
-  step: string | null;
-  frame_us: number;
   links: Link[];
 }
 
@@ -297,9 +294,6 @@ export interface CompilationDetails {
   compile_id: string;
   epoch: number;
   rows: Compilation[];
-  stack: Frame[];
-  restart_reasons: string[];
-  failure: Problem | null;
   traceback: string | null;
   graph_breaks: GraphBreak[];
   recompile: Recompile | null;

@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_i
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     SIZE,
     SymbolicShape,
-    SymbolicShapes,
     changed_inputs,
     dynamic_compilations,
     recompiles,
@@ -113,11 +112,11 @@ class _Padding(NamedTuple):
     sizes: int
 
 
-def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
+def free_symbols(data: CompileData, key: record.Key) -> list[SymbolicShape]:
     """Return the sizes that stay dynamic."""
     return [
         row
-        for row in shapes.symbols
+        for row in data.of(symbolic_shapes, *key).symbols
         if row.fixed is None and (row.origin == "data" or SIZE in (row.source or SIZE))
     ]
 
@@ -126,8 +125,7 @@ def changing_sizes(data: CompileData) -> dict[str, list[str]]:
     """Return the symbols of sizes that stay dynamic, for the compile ids that have some."""
     changing: dict[str, set[str]] = {}
     for key in data.of(dynamic_compilations):
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        changing.setdefault(key[1], set()).update(row.symbol for row in free)
+        changing.setdefault(key[1], set()).update(row.symbol for row in data.of(free_symbols, key))
     return {compile_id: sorted(symbols) for compile_id, symbols in changing.items() if symbols}
 
 
@@ -142,7 +140,7 @@ def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
     None for several symbols, and where the trace's shapes do not show it.
     """
     assert profile.data is not None
-    free = free_symbols(profile.data.of(symbolic_shapes, *key))
+    free = profile.data.of(free_symbols, key)
     if len(free) != 1:
         return None
     changes = profile.data.of(changed_inputs, *versions_of(profile.data, key))
@@ -233,8 +231,7 @@ def occurring_sizes(profile: Profile) -> list[ObservedSize]:
     compiled = record.forward_compilations(data.summary)
     rows: list[ObservedSize] = []
     for key in data.of(dynamic_compilations):
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        if len(free) == 1:
+        if len(free := data.of(free_symbols, key)) == 1:
             # Inside of a replay nothing has a shape: torch records a CUDA graph for each size.
             recorded = [
                 recording.sizes[0]
@@ -262,8 +259,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[ObservedSize]:
     compiled, calls = record.forward_compilations(data.summary), profile.of(calls_by_id)
     for source, size, key in _compared_sizes(data):
         row = compiled.get(key)
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        if row is None or any(symbol.source == source for symbol in free):
+        if row is None or any(symbol.source == source for symbol in data.of(free_symbols, key)):
             continue
         function, compile_s = _function_name(row), record.optional_seconds(row, "duration_ns")
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):

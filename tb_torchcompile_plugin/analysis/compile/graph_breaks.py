@@ -113,9 +113,6 @@ class BreakChain(msgspec.Struct, frozen=True):
     """One call of a frame: its graphs with the breaks between them."""
 
     sentence: str
-    compile_id: str
-    step: str | None  # None for a frame that ran outside of all steps
-    frame_us: float
     links: list[Link]
 
 
@@ -377,8 +374,5 @@ def break_chain(profile: Profile) -> BreakChain | None:
     return BreakChain(
         sentence=f"One call of {frame.compile_id}{where}: {duration(us(frame.end - frame.begin))}, "
         f"of which {duration(us(between_ns))} between graphs.",
-        compile_id=frame.compile_id,
-        step=step,
-        frame_us=us(frame.end - frame.begin),
         links=sorted(links, key=lambda link: link.start_us),
     )

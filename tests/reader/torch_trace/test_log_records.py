@@ -182,5 +182,5 @@ def test_restart_reasons_are_text(recording: Recording, tmp_path: Path) -> None:
     reasons = b'"restart_reasons": ["'
     (tmp_path / log.name).write_bytes(log.read_bytes().replace(reasons, reasons + hostile.encode()))
     session, (ids,) = session_of(tmp_path)
-    (reason,) = compilation(session.compile_data(*ids), 0, "0/0").restart_reasons
+    (reason,) = compilation(session.compile_data(*ids), 0, "0/0").rows[0].restart_reasons
     assert reason.startswith(hostile + "Call to `torch._dynamo.graph_break()`")
