@@ -509,13 +509,6 @@ export interface CudaGraphReport {
   code: string | null;
 }
 
-export interface CudaGraphs {
-  replays: number;
-  gpu_events: number;
-  gpu_time_percent: number | null;
-  skip_reasons: string[] | null;
-}
-
 export interface Curve {
   time_us: number[];
   allocated_bytes: number[];
@@ -528,11 +521,7 @@ export interface DeviceInStep {
   device: number;
   busy_us: number;
   busy_percent: number | null;
-  compute_us: number;
-  exposed_communication_us: number;
-  exposed_memory_us: number;
   idle_us: number;
-  idle: IdleCauses;
 }
 
 export interface DevicePeak {
@@ -1297,7 +1286,6 @@ export interface LaunchStats {
   queue_wait_p95_us: number | null;
   short_events: number;
   short_percent: number | null;
-  cuda_graphs: CudaGraphs;
 }
 
 export interface Ledger {
