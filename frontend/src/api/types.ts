@@ -358,15 +358,12 @@ export interface Compile {
   environment: Environment;
   compilations: Compilation[];
   distinct_compilations: number;
-  cache_lookups: number;
-  cache_hits: number;
   problems: Problem[];
   graph_breaks: GraphBreak[];
   reported_sites: GraphBreakSite[];
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
-  generated_kernel_count: number;
   autotune: Autotune[];
   exports: ExportCall[];
   export_issues: ExportIssue[];
