@@ -136,11 +136,11 @@ export interface Candidate {
   direction: Direction;
   kernel: string;
   config: string;
-  time_us: number | null;
-  slower_percent: number | null;
   registers: number | null;
   spills: number | null;
   shared_bytes: number | null;
+  time_us: number | null;
+  slower_percent: number | null;
   chosen: boolean;
 }
 

@@ -5,7 +5,6 @@ for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX gr
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -93,7 +92,7 @@ def cache_lookups(data: CompileData) -> list[CacheLookup]:
     for number, (row, message) in enumerate(data.of(_lookups)):
         text_key = key_of(row.key), cache_lookup(message.cache, message.result)
         frame = forward.get(key_of(row.key)) or Compilation()
-        fields = msgspec.structs.asdict(_cache_result(row, message)) | {
+        fields = msgspec.structs.asdict(cache_result(row, message)) | {
             "cache": title_of_cache(message.cache),
             "compile_id": row.key.compile_id,
             "epoch": row.key.epoch,
@@ -111,12 +110,8 @@ def _lookups(data: CompileData) -> list[tuple[Compilation, CacheMessage]]:
     return [(row, lookup) for row in data.of(compilations_in_order) for lookup in row.cache]
 
 
-def cache_results(row: Compilation) -> list[CacheResult]:
-    """Return the lookups of one compilation, in order of time."""
-    return [_cache_result(row, lookup) for lookup in row.cache]
-
-
-def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
+def cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
+    """Return one lookup of a compilation."""
     return CacheResult(
         cache=lookup.cache,
         result=lookup.result,
@@ -136,11 +131,6 @@ def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
         rows.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
         seen.update((lookup.cache, lookup.key) for lookup in row.cache)
     return rows
-
-
-def result_counts(data: CompileData) -> Counter[str]:
-    """Count the first lookups of each key by what they found."""
-    return Counter(lookup.result for lookups in data.of(first_lookups) for lookup in lookups)
 
 
 def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:

@@ -13,7 +13,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     CacheResult,
-    cache_results,
+    cache_result,
     compilations_in_order,
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
@@ -93,11 +93,6 @@ class Problem(msgspec.Struct, frozen=True):
     ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
     what_happened: str  # a sentence about the function
     consequence: str  # a sentence
-
-    @property
-    def given_up(self) -> bool:
-        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
-        return bool(self.ran_eager)
 
 
 class Compilation(msgspec.Struct, frozen=True):
@@ -184,7 +179,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 duration_s=optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
                 phases_percent=phases_percent(phases),
-                cache=cache_results(message),
+                cache=[cache_result(message, lookup) for lookup in message.cache],
                 breaks=row_breaks,
                 failure=_problem(message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import graph_functions
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     SIZE,
     SymbolicShape,
@@ -39,6 +38,7 @@ from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
