@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
 from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare import all_runs
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -25,6 +24,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport
 from tb_torchcompile_plugin.analysis.runtime.eager import EagerTime
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel

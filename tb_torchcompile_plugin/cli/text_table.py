@@ -42,7 +42,7 @@ _DETAILS = frozenset(
         *("idle", "start_s", "first_us", "last_us", "longest_start_us", "longest_row", "why_no_text"),
         *("whole_function", "source_lines", "modules", "compilation", "worker", "span", "achieved"),
         *("step_gpu_idle_us", "wall_percent", "aten_ops", "bandwidth_gb_s"),
-        *("configs", "graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
+        *("configs", "phases_percent", "parts", "lines_from"),
     )
 )
 _PLACES = ("file", "where", "run", "compile_id", "resume_compile_id")  # are to be typed or opened

@@ -158,6 +158,13 @@ def marked_steps(profile: Profile) -> StepWindows:
     return none
 
 
+def step_around(profile: Profile, time_ns: int) -> str | None:
+    """Return the profiled step that contains a time of the trace; None outside of all."""
+    steps = profile.of(StepWindows)
+    step = int(within(steps.windows, np.array([time_ns], np.int64))[0])
+    return steps.names[step] if step >= 0 else None
+
+
 def profiled_time(profile: Profile) -> Intervals:
     """Return the profiled steps; the whole span where there are none."""
     steps = profile.of(StepWindows)

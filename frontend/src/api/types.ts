@@ -62,9 +62,6 @@ export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' |
 
 export interface BreakChain {
   sentence: string;
-  compile_id: string;
-  step: string | null;
-  frame_us: number;
   links: Link[];
 }
 
@@ -139,11 +136,11 @@ export interface Candidate {
   direction: Direction;
   kernel: string;
   config: string;
-  time_us: number | null;
-  slower_percent: number | null;
   registers: number | null;
   spills: number | null;
   shared_bytes: number | null;
+  time_us: number | null;
+  slower_percent: number | null;
   chosen: boolean;
 }
 
@@ -284,12 +281,9 @@ export interface Compilation {
   phases_s: Partial<Record<Phase, number>> | null;
   phases_percent: Partial<Record<Phase, number>>;
   graph_ops: number | null;
-  graph_nodes: number | null;
-  graph_inputs: number | null;
   guards: number | null;
   cache: CacheResult[];
   breaks: number;
-  recompile_reasons: string[];
   failure: Problem | null;
   restart_reasons: string[];
   stack: Frame[];
@@ -300,13 +294,9 @@ export interface CompilationDetails {
   compile_id: string;
   epoch: number;
   rows: Compilation[];
-  stack: Frame[];
-  restart_reasons: string[];
-  failure: Problem | null;
   traceback: string | null;
   graph_breaks: GraphBreak[];
   recompile: Recompile | null;
-  parameters: number | null;
   guard_checks: number | null;
   shapes: SymbolicShapes;
   cudagraph_skip_reasons: string[];
@@ -368,15 +358,12 @@ export interface Compile {
   environment: Environment;
   compilations: Compilation[];
   distinct_compilations: number;
-  cache_lookups: number;
-  cache_hits: number;
   problems: Problem[];
   graph_breaks: GraphBreak[];
   reported_sites: GraphBreakSite[];
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
-  generated_kernel_count: number;
   autotune: Autotune[];
   exports: ExportCall[];
   export_issues: ExportIssue[];
@@ -394,7 +381,6 @@ export interface Compile {
 export interface CompileOverlap {
   inside_us: number;
   window: string;
-  steps: string[];
 }
 
 export interface CompileSeconds {
@@ -520,13 +506,6 @@ export interface CudaGraphReport {
   code: string | null;
 }
 
-export interface CudaGraphs {
-  replays: number;
-  gpu_events: number;
-  gpu_time_percent: number | null;
-  skip_reasons: string[] | null;
-}
-
 export interface Curve {
   time_us: number[];
   allocated_bytes: number[];
@@ -539,11 +518,7 @@ export interface DeviceInStep {
   device: number;
   busy_us: number;
   busy_percent: number | null;
-  compute_us: number;
-  exposed_communication_us: number;
-  exposed_memory_us: number;
   idle_us: number;
-  idle: IdleCauses;
 }
 
 export interface DevicePeak {
@@ -578,22 +553,9 @@ export interface DynamicGuard {
 export interface DynamicShapeReport {
   sentences: string[];
   sizes: ObservedSize[];
-  symbols: DynamicSymbol[];
+  symbols: SymbolicShape[];
   guards: DynamicGuard[];
   code: string | null;
-}
-
-export interface DynamicSymbol {
-  compile_id: string;
-  symbol: string;
-  source: string;
-  origin: SymbolOrigin;
-  value: string | null;
-  range: string | null;
-  fixed: string | null;
-  reason: string | null;
-  file: string;
-  line: number | null;
 }
 
 export interface EagerInStep {
@@ -853,7 +815,6 @@ export interface GraphBreak {
   source: string | null;
   stack: Frame[];
   count: number;
-  recovered: boolean;
 }
 
 export interface GraphBreakCost {
@@ -901,7 +862,6 @@ export interface GraphRecording {
   compile_id: string;
   direction: Direction | null;
   graph_id: number | null;
-  function_id: number | null;
   reason: Reason | null;
   sizes: string;
   inputs: string[];
@@ -1323,7 +1283,6 @@ export interface LaunchStats {
   queue_wait_p95_us: number | null;
   short_events: number;
   short_percent: number | null;
-  cuda_graphs: CudaGraphs;
 }
 
 export interface Ledger {
@@ -1807,9 +1766,6 @@ export interface Recompile {
   reasons: string[];
   guards: FailedGuard[];
   dynamic: DynamicChange[];
-  start_s: number | null;
-  recovered: boolean;
-  start_us: number | null;
   step: string | null;
   when: string | null;
   calls: number | null;
@@ -2178,21 +2134,21 @@ export interface Stream {
 export type SymbolOrigin = 'asked' | 'changed' | 'data';
 
 export interface SymbolicShape {
+  compile_id: string;
   symbol: string;
+  source: string | null;
+  origin: SymbolOrigin;
   value: string | null;
   range: string | null;
-  source: string | null;
-  backed: boolean;
-  stack: Frame[];
   fixed: string | null;
   reason: string | null;
-  fixed_stack: Frame[];
+  file: string;
+  line: number | null;
 }
 
 export interface SymbolicShapes {
   symbols: SymbolicShape[];
   guards: ShapeGuard[];
-  changes: DynamicChange[];
 }
 
 export type TimeKind =

@@ -60,7 +60,7 @@ class SpanContext:
         eager = profile.of(eager_time)
         self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
         # Frames that torch runs eagerly because it cannot resume them or compiled them too often.
-        self.given_up = [row for row in self.rows(problems) if row.given_up]
+        self.given_up = [row for row in self.rows(problems) if row.ran_eager]
         # Profiler hooks that torch compiled.
         self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())

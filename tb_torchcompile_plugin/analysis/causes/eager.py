@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import step_with
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import (
@@ -36,7 +35,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
 )
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
-from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id, calls_cut_by_breaks, resumes
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.intervals import union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence

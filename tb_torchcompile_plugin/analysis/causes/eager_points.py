@@ -108,7 +108,7 @@ def given_up(profile: Profile) -> bool:
     """Whether torch runs frames eagerly, according to the compile data or to cache lookups without a result."""
     rows = profile.data.of(problems) if profile.data else []
     steps = max(len(profile.of(StepWindows)), 1)
-    return any(row.given_up for row in rows) or profile.of(lookups_in_vain) >= steps
+    return any(row.ran_eager for row in rows) or profile.of(lookups_in_vain) >= steps
 
 
 def eager_points(profile: Profile) -> fix.Bools:

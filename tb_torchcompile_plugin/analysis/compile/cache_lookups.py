@@ -5,9 +5,8 @@ for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX gr
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,7 +22,7 @@ from tb_torchcompile_plugin.compile_log.record import (
     optional_seconds,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -92,12 +91,18 @@ def cache_lookups(data: CompileData) -> list[CacheLookup]:
     rows = []
     for number, (row, message) in enumerate(data.of(_lookups)):
         text_key = key_of(row.key), cache_lookup(message.cache, message.result)
-        fields = msgspec.structs.asdict(_cache_result(row, message)) | {
+        frame = forward.get(key_of(row.key)) or Compilation()
+        fields = msgspec.structs.asdict(cache_result(row, message)) | {
             "cache": title_of_cache(message.cache),
+            "compile_id": row.key.compile_id,
+            "epoch": row.key.epoch,
+            "function": frame.function,
+            "file": frame.file,
+            "line": frame.line or None,
             "spent_s": to_seconds(spent[number]) if number in spent else None,
             "artifact": next(unused_texts.get(text_key, iter(())), None),
         }
-        rows.append(_of_frame(row.key, forward, **fields))
+        rows.append(CacheLookup(**fields))
     return rows
 
 
@@ -105,24 +110,8 @@ def _lookups(data: CompileData) -> list[tuple[Compilation, CacheMessage]]:
     return [(row, lookup) for row in data.of(compilations_in_order) for lookup in row.cache]
 
 
-def _of_frame(key: CompileKey, frames: dict[Key, Compilation], **fields: Any) -> CacheLookup:
-    frame = frames.get(key_of(key)) or Compilation(key=key)
-    return CacheLookup(
-        compile_id=key.compile_id,
-        epoch=key.epoch,
-        function=frame.function,
-        file=frame.file,
-        line=frame.line or None,
-        **fields,
-    )
-
-
-def cache_results(row: Compilation) -> list[CacheResult]:
-    """Return the lookups of one compilation, in order of time."""
-    return [_cache_result(row, lookup) for lookup in row.cache]
-
-
-def _cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
+def cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
+    """Return one lookup of a compilation."""
     return CacheResult(
         cache=lookup.cache,
         result=lookup.result,
@@ -142,11 +131,6 @@ def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
         rows.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
         seen.update((lookup.cache, lookup.key) for lookup in row.cache)
     return rows
-
-
-def result_counts(data: CompileData) -> Counter[str]:
-    """Count the first lookups of each key by what they found."""
-    return Counter(lookup.result for lookups in data.of(first_lookups) for lookup in lookups)
 
 
 def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:

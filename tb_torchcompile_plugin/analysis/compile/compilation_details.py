@@ -8,18 +8,18 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import recompiles as recompile_rows
-from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skips_of_graphs
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 
-Row = TypeVar("Row", Compilation, GraphBreak, Problem, recompile_rows.Recompile)
+Row = TypeVar("Row", Compilation, GraphBreak, recompile_rows.Recompile)
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -53,13 +53,9 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     compile_id: str
     epoch: int
     rows: list[Compilation]  # its forward and its backwards
-    stack: list[Frame]
-    restart_reasons: list[str]
-    failure: Problem | None
     traceback: str | None  # of the failure
     graph_breaks: list[GraphBreak]
     recompile: recompile_rows.Recompile | None
-    parameters: int | None
     guard_checks: int | None  # length of `GuardChecks.guards`; None where the guard tree was not stored
     shapes: recompile_rows.SymbolicShapes
     cudagraph_skip_reasons: list[str]
@@ -70,22 +66,15 @@ class CompilationDetails(msgspec.Struct, frozen=True):
 def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
     """Return the details of one compile id; raises NotFound where nothing was recorded of it."""
     rows, texts = _recorded(data, epoch, compile_id)
-    first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
     key = CompileKey(epoch=epoch, compile_id=compile_id)
-    parameters = next(_metrics(data, key, "param_count"), None)
-    failure = next(iter(_select(data.of(problems), epoch, compile_id)), None)
     warnings: list[Notice] = []
     return CompilationDetails(
         compile_id=compile_id,
         epoch=epoch,
         rows=rows,
-        stack=first.stack if first else [],
-        restart_reasons=first.restart_reasons if first else [],
-        failure=failure,
-        traceback=_traceback(data, texts, key, warnings) if failure else None,
+        traceback=_traceback(data, texts, key, warnings) if any(row.failure for row in rows) else None,
         graph_breaks=_select(data.of(graph_breaks), epoch, compile_id),
         recompile=next(iter(_select(data.of(recompile_rows.recompiles), epoch, compile_id)), None),
-        parameters=parameters if isinstance(parameters, int) else None,
         guard_checks=len(guards(_last_text(data, texts, GUARDS, warnings) or "")) or None,
         shapes=data.of(recompile_rows.symbolic_shapes, epoch, compile_id),
         cudagraph_skip_reasons=[

@@ -4,7 +4,7 @@ One row for each frame, and one for each backward that was compiled later; the c
 wrong.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Literal, get_args
@@ -13,7 +13,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     CacheResult,
-    cache_results,
+    cache_result,
     compilations_in_order,
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
@@ -57,13 +57,7 @@ _COUNTED: dict[Status, str] = {status: status.replace("_", " ") for status in ge
     "graph_break": "with a graph break",
     "no_graph": "without a graph",
 }
-_COUNTS = (
-    "attempts",
-    "graph_ops",
-    "graph_nodes",
-    "graph_inputs",
-    "guards",
-)  # fields that torch may not report
+_COUNTS = ("attempts", "graph_ops", "guards")  # fields that torch may not report
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "reached the recompile limit: calls that no cached version fits now run eagerly",
     "failed": "failed to compile: {}",
@@ -100,11 +94,6 @@ class Problem(msgspec.Struct, frozen=True):
     what_happened: str  # a sentence about the function
     consequence: str  # a sentence
 
-    @property
-    def given_up(self) -> bool:
-        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
-        return bool(self.ran_eager)
-
 
 class Compilation(msgspec.Struct, frozen=True):
     """One frame, or its lazily compiled backward."""
@@ -127,12 +116,9 @@ class Compilation(msgspec.Struct, frozen=True):
     phases_s: dict[Phase, float] | None  # sums to `duration_s`
     phases_percent: dict[Phase, float]
     graph_ops: int | None
-    graph_nodes: int | None
-    graph_inputs: int | None
     guards: int | None
     cache: list[CacheResult]
     breaks: int  # distinct graph breaks; 0 for a backward
-    recompile_reasons: list[str]  # empty for a backward
     failure: Problem | None
     restart_reasons: list[str]
     stack: list[Frame]
@@ -165,9 +151,6 @@ def compilations(data: CompileData) -> list[Compilation]:
     """Return one row per compilation, in order of time."""
     summary = data.summary
     breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
-    reasons = defaultdict[Key, list[str]](list)
-    for recompile in summary.recompiles:
-        reasons[key_of(recompile.key)] += recompile.reasons
     parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
     next_part = Counter[tuple[Key, int]]()
     keys_with_code = {key_of(row.key) for row in summary.graphs}
@@ -196,9 +179,8 @@ def compilations(data: CompileData) -> list[Compilation]:
                 duration_s=optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
                 phases_percent=phases_percent(phases),
-                cache=cache_results(message),
+                cache=[cache_result(message, lookup) for lookup in message.cache],
                 breaks=row_breaks,
-                recompile_reasons=reasons[key] if direction == "forward" else [],
                 failure=_problem(message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, result_counts, saved_ns
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, saved_ns
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
@@ -29,8 +29,7 @@ class CompileOverlap(msgspec.Struct, frozen=True):
     """Compile time that fell into the profiled steps; without steps, into the span."""
 
     inside_us: float
-    window: str  # those steps in words
-    steps: list[str]  # those with some
+    window: str  # those with some, in words
 
 
 class FunctionTime(msgspec.Struct, frozen=True):
@@ -59,12 +58,13 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     if (blocked := data.of(total_s)) is None:
         return None
     whole = all(row.HasField("duration_ns") for row in data.summary.compilations)
-    saved = [ns for lookups in data.of(first_lookups) for ns in saved_ns(lookups)]
+    by_compilation = data.of(first_lookups)
+    saved = [ns for lookups in by_compilation for ns in saved_ns(lookups)]
     cold = blocked + to_seconds(sum(saved)) if whole else None
-    results = data.of(result_counts)
-    hits, lookups = results["hit"], results.total()
-    warm = blocked if hits and hits == lookups else None
-    return CompileCost(blocked, cold, warm, hits, lookups, whole)
+    results = [lookup.result for lookups in by_compilation for lookup in lookups]
+    hits = results.count("hit")
+    warm = blocked if hits and hits == len(results) else None
+    return CompileCost(blocked, cold, warm, hits, len(results), whole)
 
 
 def count_compilations(data: CompileData) -> int:
@@ -144,9 +144,7 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     inside = _covered(_by_thread(timed, trace.base_ns), starts, ends)
     steps = [trace.names[trace.name[step]] for step, time in zip(rows, inside) if time > 0]
     window = " and ".join(steps) if len(steps) <= 2 else f"{steps[0]} and {len(steps) - 1} more steps"
-    return CompileOverlap(
-        us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span", steps
-    )
+    return CompileOverlap(us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span")
 
 
 def overlap_headline(profile: Profile) -> str:

@@ -2,11 +2,10 @@
 
 import json
 from collections import Counter, defaultdict, deque
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import step_around
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
     REASONS,
@@ -20,6 +19,7 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
@@ -27,45 +27,13 @@ from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
 
-GraphState = Literal[
-    "replayed", "recording", "recorded_again", "new_sizes", "waiting", "skipped", "partly", "not_run"
-]
-
-
-class GraphedFunction(msgspec.Struct, frozen=True):
-    """What torch.compile was to run as a CUDA graph, by compile id and direction."""
-
-    compile_id: str
-    direction: Direction
-    function: str
-    file: str
-    line: int | None
-    # In this span: `replayed` in each call; `recording`, as each graph does once; `recorded_again`; `new_sizes`: each
-    # call warmed up for sizes of its own; `waiting`: ran kernel by kernel and could not be recorded; `skipped` by
-    # torch; `partly` replayed; `not_run`.
-    state: GraphState
-    why: Annotated[str, column_head(grow=True, wrap=True)]  # reason for what is not replayed
-    calls: int  # in the span, as are the next three
-    replayed_calls: Annotated[int, column_head("Replayed")]
-    recorded_calls: Annotated[int, column_head("Recorded")]
-    plain_calls: Annotated[int, column_head("Kernel by kernel")]
-    # In the process, from the log, as are `recording_us` and `recording_steps`.
-    recordings: Annotated[int | None, column_head(hidden=True)]
-    recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
-    # The same in steps.
-    recording_steps: Annotated[float | None, column_head("Recording, in steps", hidden=True)]
-    # Median host time of a call that replays.
-    replay_us: Annotated[float | None, column_head("Replay", hidden=True)]
-    launches_avoided: int | None  # in all of the span
-
 
 class GraphRecording(msgspec.Struct, frozen=True, kw_only=True):
-    """One recording. Where torch's own objects were not read, `graph_id`, `function_id` and `reason` are None."""
+    """One recording. Where torch's own objects were not read, `graph_id` and `reason` are None."""
 
     compile_id: str
     direction: Direction | None  # None where the log does not show it
     graph_id: int | None = None  # torch's number
-    function_id: Annotated[int | None, column_head(hidden=True)] = None  # torch's number
     reason: Reason | None
     sizes: str = ""  # values of symbolic sizes
     inputs: Annotated[list[str], column_head("Inputs that moved", grow=True)] = []
@@ -83,16 +51,6 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     file: str  # the line that torch names
     line: int | None
     text: Annotated[str, column_head("In torch's words", grow=True, wrap=True)]
-
-
-class CudaGraphReport(msgspec.Struct, frozen=True):
-    """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
-
-    sentences: tuple[str, ...]  # the first sentence is the answer
-    functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
-    skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
-    recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
-    code: str | None
 
 
 class LoggedGraphs(NamedTuple):
@@ -131,7 +89,6 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
                     compile_id=function.key.compile_id,
                     direction=direction_of(function.direction),
                     graph_id=recording.graph_id,
-                    function_id=function.function_id,
                     reason=next((reason for reason in REASONS if reason == recording.reason), "order"),
                     sizes=", ".join(map(str, recording.sizes)),
                     inputs=list(recording.inputs),

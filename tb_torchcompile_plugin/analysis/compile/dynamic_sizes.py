@@ -14,14 +14,15 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import graph_functions
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
-    DynamicChange,
+    SIZE,
     SymbolicShape,
-    SymbolicShapes,
-    frame_of,
+    changed_inputs,
+    dynamic_compilations,
     recompiles,
     symbolic_shapes,
+    users_line,
+    versions_of,
 )
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -35,20 +36,17 @@ from tb_torchcompile_plugin.analysis.formatting import (
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import guard_kind, is_limit
-from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
-from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
-SymbolOrigin = Literal["asked", "changed", "data"]
 SizeHandling = Literal["dynamic", "specialised", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
@@ -58,26 +56,10 @@ _SIZES_END = 1 << 62  # larger numbers are no sizes: torch's have 64 bits
 _MAX_DIGITS = 18  # of a number of 64 bits
 _MAX_OPERATORS = 24  # operators of one call that are searched for the size
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
-_SIZE = ".size()["
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
 # Padding that adds more data is not advised (docs/definitions.md)
 _MAX_MORE_PERCENT = 25.0
 _UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data of this process."
-
-
-class DynamicSymbol(msgspec.Struct, frozen=True):
-    """A size that is not fixed in a compiled graph."""
-
-    compile_id: str
-    symbol: str
-    source: str  # the input's expression
-    origin: SymbolOrigin  # `asked` by mark_dynamic or dynamic=True, `changed` between two calls, or decided by `data`
-    value: str | None  # in the call that was compiled
-    range: str | None
-    fixed: str | None  # the value that it was fixed to after all
-    reason: str | None  # why it was fixed
-    file: str  # where the program first used it
-    line: int | None
 
 
 class DynamicGuard(msgspec.Struct, frozen=True):
@@ -108,7 +90,7 @@ class DynamicShapeReport(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]  # the first sentence is the answer
     sizes: tuple[ObservedSize, ...]
-    symbols: tuple[DynamicSymbol, ...]
+    symbols: tuple[SymbolicShape, ...]
     guards: tuple[DynamicGuard, ...]
     code: str | None  # to paste where marking helps
 
@@ -130,77 +112,26 @@ class _Padding(NamedTuple):
     sizes: int
 
 
-def dynamic_compilations(data: CompileData) -> list[record.Key]:
-    """Return the compilations with symbols."""
-    keys = (record.key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
-    return list(dict.fromkeys(keys))
-
-
-def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
+def free_symbols(data: CompileData, key: record.Key) -> list[SymbolicShape]:
     """Return the sizes that stay dynamic."""
-    return [row for row in shapes.symbols if row.fixed is None and _is_size(row)]
-
-
-def _is_size(row: SymbolicShape) -> bool:
-    return not row.backed or _SIZE in (row.source or _SIZE)
+    return [
+        row
+        for row in data.of(symbolic_shapes, *key).symbols
+        if row.fixed is None and (row.origin == "data" or SIZE in (row.source or SIZE))
+    ]
 
 
 def changing_sizes(data: CompileData) -> dict[str, list[str]]:
     """Return the symbols of sizes that stay dynamic, for the compile ids that have some."""
     changing: dict[str, set[str]] = {}
     for key in data.of(dynamic_compilations):
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        changing.setdefault(key[1], set()).update(row.symbol for row in free)
+        changing.setdefault(key[1], set()).update(row.symbol for row in data.of(free_symbols, key))
     return {compile_id: sorted(symbols) for compile_id, symbols in changing.items() if symbols}
 
 
-def dynamic_symbols(data: CompileData) -> list[DynamicSymbol]:
+def dynamic_symbols(data: CompileData) -> list[SymbolicShape]:
     """Return all symbols in the order of their compilations."""
-    symbols = []
-    for key in data.of(dynamic_compilations):
-        for row in data.of(symbolic_shapes, *key).symbols:
-            file, line = _users_line(row.stack)
-            symbols.append(
-                DynamicSymbol(
-                    compile_id=key[1],
-                    symbol=row.symbol,
-                    source=row.source or "",
-                    origin=_origin(data, key, row),
-                    value=row.value,
-                    range=row.range,
-                    fixed=row.fixed,
-                    reason=row.reason,
-                    file=file,
-                    line=line,
-                )
-            )
-    return symbols
-
-
-def _users_line(stack: list[Frame]) -> tuple[str, int | None]:
-    """Return the innermost line of the user's program; without one, the innermost line of all."""
-    users = [frame for frame in stack if is_user_file(frame.file)] or stack
-    return (users[-1].file, users[-1].line) if users else ("", None)
-
-
-def _origin(data: CompileData, key: record.Key, row: SymbolicShape) -> SymbolOrigin:
-    if not row.backed:
-        return "data"
-    versions = _versions(data, key)
-    # "L['x']" of "L['x'].size()[0]".
-    changed = {(change.source or "").partition(_SIZE)[0] for change in _changes(data, versions)}
-    is_changed = versions[0] != key and (row.source or "").partition(_SIZE)[0] in changed
-    return "changed" if is_changed else "asked"
-
-
-def _versions(data: CompileData, key: record.Key) -> list[record.Key]:
-    """Return the compilations of the same frame, in their order."""
-    keys = dict.fromkeys([*record.forward_compilations(data.summary), *data.of(dynamic_compilations)])
-    return [other for other in keys if other[0] == key[0] and frame_of(other[1]) == frame_of(key[1])]
-
-
-def _changes(data: CompileData, keys: list[record.Key]) -> list[DynamicChange]:
-    return [change for key in keys for change in data.of(symbolic_shapes, *key).changes]
+    return [row for key in data.of(dynamic_compilations) for row in data.of(symbolic_shapes, *key).symbols]
 
 
 def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
@@ -209,10 +140,10 @@ def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
     None for several symbols, and where the trace's shapes do not show it.
     """
     assert profile.data is not None
-    free = free_symbols(profile.data.of(symbolic_shapes, *key))
+    free = profile.data.of(free_symbols, key)
     if len(free) != 1:
         return None
-    changes = _changes(profile.data, _versions(profile.data, key))
+    changes = profile.data.of(changed_inputs, *versions_of(profile.data, key))
     texts = [free[0].value, *(text for change in changes for text in (change.before, change.now))]
     known_sizes = {size for text in texts if (size := _size_of(text)) is not None}
     runs = profile.of(graph_runs)
@@ -275,7 +206,7 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
         for guard in row.guards[:1]
         if guard.kind == "shape"
     )
-    groups = grouped(guards, lambda row: (_NUMBER.sub("#", row[0].expression), _users_line(row[0].stack)))
+    groups = grouped(guards, lambda row: (_NUMBER.sub("#", row[0].expression), users_line(row[0].stack)))
     rows = []
     for (_, (file, line)), group in groups.items():
         expressions = list(dict.fromkeys(guard.expression for guard, _ in group))
@@ -300,8 +231,7 @@ def occurring_sizes(profile: Profile) -> list[ObservedSize]:
     compiled = record.forward_compilations(data.summary)
     rows: list[ObservedSize] = []
     for key in data.of(dynamic_compilations):
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        if len(free) == 1:
+        if len(free := data.of(free_symbols, key)) == 1:
             # Inside of a replay nothing has a shape: torch records a CUDA graph for each size.
             recorded = [
                 recording.sizes[0]
@@ -329,8 +259,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[ObservedSize]:
     compiled, calls = record.forward_compilations(data.summary), profile.of(calls_by_id)
     for source, size, key in _compared_sizes(data):
         row = compiled.get(key)
-        free = free_symbols(data.of(symbolic_shapes, *key))
-        if row is None or any(symbol.source == source for symbol in free):
+        if row is None or any(symbol.source == source for symbol in data.of(free_symbols, key)):
             continue
         function, compile_s = _function_name(row), record.optional_seconds(row, "duration_ns")
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
@@ -395,7 +324,7 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     )
 
 
-def _headline(sizes: list[ObservedSize], symbols: list[DynamicSymbol], guards: list[DynamicGuard]) -> str:
+def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: list[DynamicGuard]) -> str:
     """Answer in a sentence: what is compiled for each size comes first."""
     failed = next((row for row in guards if row.recompiles), None)
     if failed is not None:

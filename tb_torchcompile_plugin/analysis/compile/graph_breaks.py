@@ -15,24 +15,23 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id, step_around
 from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, often, plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.regions import Break, region_calls, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import Break, calls_by_id, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_around, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
 
 _Site = tuple[str, int | None, str]  # file, line, reason
-_AS_LOGGED = ("reason", "explanation", "docs_url", "file", "recovered")
+_AS_LOGGED = ("reason", "explanation", "docs_url", "file")
 
 
 class GraphBreak(msgspec.Struct, frozen=True):
@@ -50,7 +49,6 @@ class GraphBreak(msgspec.Struct, frozen=True):
     source: str | None  # text of the user's line, None where it was not recorded
     stack: list[Frame]
     count: int
-    recovered: bool
 
 
 class GraphBreakSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,9 +112,6 @@ class BreakChain(msgspec.Struct, frozen=True):
     """One call of a frame: its graphs with the breaks between them."""
 
     sentence: str
-    compile_id: str
-    step: str | None  # None for a frame that ran outside of all steps
-    frame_us: float
     links: list[Link]
 
 
@@ -378,8 +373,5 @@ def break_chain(profile: Profile) -> BreakChain | None:
     return BreakChain(
         sentence=f"One call of {frame.compile_id}{where}: {duration(us(frame.end - frame.begin))}, "
         f"of which {duration(us(between_ns))} between graphs.",
-        compile_id=frame.compile_id,
-        step=step,
-        frame_us=us(frame.end - frame.begin),
         links=sorted(links, key=lambda link: link.start_us),
     )

@@ -1,9 +1,6 @@
 """Where in a profiled span did the recompiles happen, and how often did it run each version?"""
 
-from collections import Counter
-
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
@@ -19,10 +16,10 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
-from tb_torchcompile_plugin.profile.intervals import us, within
+from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
@@ -53,27 +50,14 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     starts = [int(trace.ts[index]) for index in slices]
     nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
     start = nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
-    start_us, step = us(start - first), step_around(profile, start)
-    when = f"{duration(start_us)} into the span"
+    step, when = step_around(profile, start), f"{duration(us(start - first))} into the span"
     if step:
         when = f"in {step}"
     elif start < first:
-        when = f"{duration(-start_us)} before the span"
+        when = f"{duration(us(first - start))} before the span"
     elif start >= last:
         when = "after the span"
-    return msgspec.structs.replace(moment, start_us=start_us, step=step, when=when)
-
-
-def step_around(profile: Profile, time_ns: int) -> str | None:
-    """Return the profiled step that contains a time of the trace; None outside of all."""
-    steps = profile.of(StepWindows)
-    step = int(within(steps.windows, np.array([time_ns], np.int64))[0])
-    return steps.names[step] if step >= 0 else None
-
-
-def calls_by_id(profile: Profile) -> Counter[str]:
-    """Count how often the span ran the region of each compile id."""
-    return Counter(call.compile_id for call in all_calls(profile.of(region_calls)))
+    return msgspec.structs.replace(moment, step=step, when=when)
 
 
 def frame_versions(profile: Profile) -> list[RecompiledFrame]:

@@ -6,7 +6,7 @@ torch's recompile reasons are prose, not a contract: a line that is not understo
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, ShapeEvent
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -23,7 +23,10 @@ from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
+SymbolOrigin = Literal["asked", "changed", "data"]
+SIZE = ".size()["  # behind an input, in the source of one of its sizes
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
@@ -49,15 +52,16 @@ _ADVICE = {
 class SymbolicShape(msgspec.Struct, frozen=True):
     """A size or number that a graph holds as a symbol."""
 
+    compile_id: str
     symbol: str
+    source: str | None  # the input's expression
+    origin: SymbolOrigin  # `asked` by mark_dynamic or dynamic=True, `changed` between two calls, or decided by `data`
     value: str | None  # in the call that was compiled
     range: str | None
-    source: str | None
-    backed: bool  # an input has this size; otherwise the data decides
-    stack: list[Frame]
     fixed: str | None  # the value that it was fixed to after all
     reason: str | None  # why it was fixed
-    fixed_stack: list[Frame]
+    file: str  # where the program first used it
+    line: int | None
 
 
 class ShapeGuard(msgspec.Struct, frozen=True):
@@ -77,11 +81,10 @@ class DynamicChange(msgspec.Struct, frozen=True):
 
 
 class SymbolicShapes(msgspec.Struct, frozen=True):
-    """Which sizes are symbolic in a compilation, what guards them, and which inputs changed."""
+    """Which sizes are symbolic in a compilation, and what guards them."""
 
     symbols: list[SymbolicShape]
     guards: list[ShapeGuard]
-    changes: list[DynamicChange]
 
 
 class FailedGuard(msgspec.Struct, frozen=True):
@@ -120,10 +123,7 @@ class Recompile(msgspec.Struct, frozen=True):
     ]  # the same, parsed
     # Inputs that changed, so that torch made them dynamic.
     dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
-    start_s: Annotated[float | None, column_head(unseen=True)]  # Unix time
-    recovered: Annotated[bool, column_head(unseen=True)]  # compiled before recording began
     # What a span shows of it; None without a trace.
-    start_us: Annotated[float | None, column_head(unseen=True)] = None  # from the span's first event
     step: Annotated[str | None, column_head(unseen=True)] = None  # the profiled step around it
     when: str | None = None  # in words
     calls: int | None = None  # how often the span ran this version
@@ -166,7 +166,7 @@ def recompiles(data: CompileData) -> list[Recompile]:
     expected = data.of(_expected_values)
     rows = []
     for message in data.summary.recompiles:
-        changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
+        changes = data.of(changed_inputs, record.key_of(message.key))
         frame = compiled.get(record.key_of(message.key))
         values = expected.get(record.key_of(message.key), {})
         guards = [_with_new_value(failed_guard(reason), changes, values) for reason in message.reasons]
@@ -186,8 +186,6 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 reasons=list(message.reasons),
                 guards=guards,
                 dynamic=changes,
-                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
-                recovered=message.recovered,
             )
         )
     return rows
@@ -319,37 +317,75 @@ def _short(guard: FailedGuard) -> str:
     return text[:_MAX_GUARD_CHARS] + ("…" if len(text) > _MAX_GUARD_CHARS else "")
 
 
+def dynamic_compilations(data: CompileData) -> list[record.Key]:
+    """Return the compilations with symbols."""
+    keys = (record.key_of(row.key) for row in data.summary.shape_events if row.kind in records.SYMBOLS)
+    return list(dict.fromkeys(keys))
+
+
+def versions_of(data: CompileData, key: record.Key) -> list[record.Key]:
+    """Return the compilations of the same frame, in their order."""
+    keys = dict.fromkeys([*record.forward_compilations(data.summary), *data.of(dynamic_compilations)])
+    return [other for other in keys if other[0] == key[0] and frame_of(other[1]) == frame_of(key[1])]
+
+
 def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicShapes:
     """Return the symbols of one compilation, each kind from the last attempt that has it."""
-    compile_key = CompileKey(epoch=epoch, compile_id=compile_id)
-    rows = [row for row in data.summary.shape_events if row.key == compile_key]
+    rows = _shape_events(data, (epoch, compile_id))
     guards: dict[str, ShapeGuard] = {}  # torch writes one each time it needs it
     for row in _last_attempt(rows, *records.SHAPE_GUARDS):
         guards.setdefault(row.symbol, ShapeGuard(row.symbol, frames(row.stack)))
     symbols, fixed = _last_attempt(rows, *records.SYMBOLS), _last_attempt(rows, records.SPECIALIZATION)
     fixed_by_symbol = {row.symbol: row for row in reversed(fixed)}
     return SymbolicShapes(
-        symbols=[_symbol(row, fixed_by_symbol.get(row.symbol, ShapeEvent())) for row in symbols],
+        symbols=[_symbol(data, row, fixed_by_symbol.get(row.symbol, ShapeEvent())) for row in symbols],
         guards=list(guards.values()),
-        changes=[
-            DynamicChange(row.source or None, row.reason, row.range or None, row.value or None)
-            for row in _last_attempt(rows, records.CHANGED_SHAPE)
-        ],
     )
 
 
-def _symbol(row: ShapeEvent, fixed: ShapeEvent) -> SymbolicShape:
+def changed_inputs(data: CompileData, *keys: record.Key) -> list[DynamicChange]:
+    """Return the inputs that changed before these compilations."""
+    return [
+        DynamicChange(row.source or None, row.reason, row.range or None, row.value or None)
+        for key in keys
+        for row in _last_attempt(_shape_events(data, key), records.CHANGED_SHAPE)
+    ]
+
+
+def _shape_events(data: CompileData, key: record.Key) -> list[ShapeEvent]:
+    return [row for row in data.summary.shape_events if record.key_of(row.key) == key]
+
+
+def _symbol(data: CompileData, row: ShapeEvent, fixed: ShapeEvent) -> SymbolicShape:
+    file, line = users_line(frames(row.stack))
     return SymbolicShape(
+        compile_id=row.key.compile_id,
         symbol=row.symbol,
+        source=row.source or None,
+        origin=_origin(data, row),
         value=row.value or None,
         range=row.range or None,
-        source=row.source or None,
-        backed=row.kind == records.SYMBOLS[0],
-        stack=frames(row.stack),
         fixed=fixed.value or None,
         reason=fixed.reason or None,
-        fixed_stack=frames(fixed.stack),
+        file=file,
+        line=line,
     )
+
+
+def _origin(data: CompileData, row: ShapeEvent) -> SymbolOrigin:
+    if row.kind != records.SYMBOLS[0]:
+        return "data"
+    versions = versions_of(data, record.key_of(row.key))
+    # "L['x']" of "L['x'].size()[0]".
+    changed = {(change.source or "").partition(SIZE)[0] for change in data.of(changed_inputs, *versions)}
+    is_changed = versions[0] != record.key_of(row.key) and row.source.partition(SIZE)[0] in changed
+    return "changed" if is_changed else "asked"
+
+
+def users_line(stack: list[Frame]) -> tuple[str, int | None]:
+    """Return the innermost line of the user's program; without one, the innermost line of all."""
+    users = [frame for frame in stack if is_user_file(frame.file)] or stack
+    return (users[-1].file, users[-1].line) if users else ("", None)
 
 
 def _last_attempt(rows: list[ShapeEvent], *kinds: str) -> list[ShapeEvent]:

@@ -20,8 +20,8 @@ _NOT_RECORDED = (
 )
 
 
-class CompiledKernel(msgspec.Struct, frozen=True):
-    """A kernel of a graph in the configuration in use."""
+class Configuration(msgspec.Struct, frozen=True):
+    """A configuration of a kernel, as Triton compiled it."""
 
     compile_id: str
     epoch: int
@@ -31,6 +31,11 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     registers: int | None  # of a thread
     spills: int | None  # of a thread
     shared_bytes: Annotated[int | None, column_head("Shared memory")]  # of a block
+
+
+class CompiledKernel(Configuration, frozen=True):
+    """A kernel of a graph in the configuration in use."""
+
     num_warps: Annotated[int | None, column_head("Warps")]
     num_stages: Annotated[int | None, column_head("Stages")]
     target: Annotated[str | None, column_head(hidden=True)]
@@ -40,19 +45,11 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     slowest_percent: Annotated[float | None, column_head("Slowest is slower by")]
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(Configuration, frozen=True):
     """A configuration of a kernel, or a template of an operator, that was tried."""
 
-    compile_id: str
-    epoch: int
-    direction: Annotated[Direction, column_head(hidden=True)]
-    kernel: str
-    config: str
     time_us: Annotated[float | None, column_head("Time", bar=True)]
     slower_percent: Annotated[float | None, column_head("Slower by")]  # than the fastest
-    registers: int | None
-    spills: int | None
-    shared_bytes: Annotated[int | None, column_head("Shared memory")]
     chosen: bool
 
 

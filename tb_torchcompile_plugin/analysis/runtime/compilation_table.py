@@ -90,29 +90,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     )
 
 
-def _rows(compiled: list[Compilation], regions: list[CompiledRegion]) -> Iterator[CompilationRow]:
-    """Yield the compilations in order of time, then what ran without one."""
-    ran: dict[str, dict[str, Any]] = {}
-    for region in regions:
-        ran[region.compilation or _key(region, "forward")] = _forward(region)
-        if region.backward_calls:
-            ran[_key(region, "backward")] = _backward(region)
-    for row in compiled:
-        yield _row(row, ran.pop(row.key, {}))
-    for region in regions:
-        for direction in ("forward", "backward"):
-            if (key := _key(region, direction)) in ran:
-                yield CompilationRow(
-                    key=key,
-                    compile_id=region.compile_id,
-                    epoch=region.epoch,
-                    direction=direction,
-                    function=readable_function(region.function or ""),
-                    **ran[key],
-                )
-
-
-_SAME = [
+_SAME = (
     "key",
     "compile_id",
     "epoch",
@@ -123,34 +101,42 @@ _SAME = [
     "graph_ops",
     "guards",
     "attempts",
-]
+)
 
 
-def _row(row: Compilation, ran: dict[str, Any]) -> CompilationRow:
-    return CompilationRow(
-        **{field: getattr(row, field) for field in _SAME},
-        direction=f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction,
-        function=readable_function(row.function),
-        breaks=row.breaks if row.direction == "forward" else None,
-        **{"slices": row.compile_id, **ran},
-    )
+def _rows(compiled: list[Compilation], regions: list[CompiledRegion]) -> Iterator[CompilationRow]:
+    """Yield the compilations in order of time, then what ran without one."""
+    ran = {fields["key"]: fields for region in regions for fields in _calls(region)}
+    for row in compiled:
+        fields = {"slices": row.compile_id, **ran.pop(row.key, {})}
+        fields |= {name: getattr(row, name) for name in _SAME}
+        fields["direction"] = (
+            f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction
+        )
+        fields["function"] = readable_function(row.function)
+        yield CompilationRow(**fields, breaks=row.breaks if row.direction == "forward" else None)
+    yield from (CompilationRow(**fields) for fields in ran.values())
 
 
-def _key(region: CompiledRegion, direction: str) -> str:
-    return f"{region.compile_id},{region.epoch},{direction}"
-
-
-def _forward(region: CompiledRegion) -> dict[str, Any]:
+def _calls(region: CompiledRegion) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a row for the forward calls of a region, and for those of its backward."""
     gpu_us = None if region.gpu_us is None else region.gpu_us - (region.backward_gpu_us or 0)
-    means = {"guard": region.guard_us, "overhead": region.overhead_us, "graph": region.graph_us}
-    return _per_call(region, region.calls, {**means, "host": region.cpu_us, "gpu": gpu_us})
-
-
-def _backward(region: CompiledRegion) -> dict[str, Any]:
-    totals = {"host": region.backward_cpu_us, "gpu": region.backward_gpu_us}
-    return _per_call(region, region.backward_calls, totals)
-
-
-def _per_call(region: CompiledRegion, calls: int, totals: dict[str, float | None]) -> dict[str, Any]:
-    means = {f"{name}_us_per_call": total / calls for name, total in totals.items() if total is not None}
-    return {"calls": calls, "slices": f"Region: {region.compile_id}", **means}
+    parts = {"guard": region.guard_us, "overhead": region.overhead_us, "graph": region.graph_us}
+    forward = {**parts, "host": region.cpu_us, "gpu": gpu_us}
+    backward = {"host": region.backward_cpu_us, "gpu": region.backward_gpu_us}
+    for direction, calls, totals in (
+        ("forward", region.calls, forward),
+        ("backward", region.backward_calls, backward),
+    ):
+        key = f"{region.compile_id},{region.epoch},{direction}"
+        if calls:
+            yield {
+                "key": region.compilation or key if direction == "forward" else key,
+                "compile_id": region.compile_id,
+                "epoch": region.epoch,
+                "direction": direction,
+                "function": readable_function(region.function or ""),
+                "calls": calls,
+                "slices": f"Region: {region.compile_id}",
+                **{f"{name}_us_per_call": us / calls for name, us in totals.items() if us is not None},
+            }

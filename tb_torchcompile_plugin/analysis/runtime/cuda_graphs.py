@@ -2,20 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
-    CudaGraphReport,
-    GraphedFunction,
     GraphRecording,
-    GraphState,
+    SkippedGraph,
     graph_functions,
     graph_recordings,
     skipped_graphs,
 )
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
@@ -25,6 +26,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
+GraphState = Literal[
+    "replayed", "recording", "recorded_again", "new_sizes", "waiting", "skipped", "partly", "not_run"
+]
 Graph = tuple[str, record.Direction]  # compile id and direction
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
 _WHY_AGAIN: dict[record.Reason, str] = {
@@ -70,6 +74,43 @@ _HELP_UNKNOWN = (
     "TORCH_LOGS=+cudagraphs shows which of these changed",
     "TORCH_LOGS=+cudagraphs",
 )
+
+
+class GraphedFunction(msgspec.Struct, frozen=True):
+    """What torch.compile was to run as a CUDA graph, by compile id and direction."""
+
+    compile_id: str
+    direction: record.Direction
+    function: str
+    file: str
+    line: int | None
+    # In this span: `replayed` in each call; `recording`, as each graph does once; `recorded_again`; `new_sizes`: each
+    # call warmed up for sizes of its own; `waiting`: ran kernel by kernel and could not be recorded; `skipped` by
+    # torch; `partly` replayed; `not_run`.
+    state: GraphState
+    why: Annotated[str, column_head(grow=True, wrap=True)]  # reason for what is not replayed
+    calls: int  # in the span, as are the next three
+    replayed_calls: Annotated[int, column_head("Replayed")]
+    recorded_calls: Annotated[int, column_head("Recorded")]
+    plain_calls: Annotated[int, column_head("Kernel by kernel")]
+    # In the process, from the log, as are `recording_us` and `recording_steps`.
+    recordings: Annotated[int | None, column_head(hidden=True)]
+    recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
+    # The same in steps.
+    recording_steps: Annotated[float | None, column_head("Recording, in steps", hidden=True)]
+    # Median host time of a call that replays.
+    replay_us: Annotated[float | None, column_head("Replay", hidden=True)]
+    launches_avoided: int | None  # in all of the span
+
+
+class CudaGraphReport(msgspec.Struct, frozen=True):
+    """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
+
+    sentences: tuple[str, ...]  # the first sentence is the answer
+    functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
+    skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
+    recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
+    code: str | None
 
 
 def cuda_graphs(profile: Profile) -> CudaGraphReport:

@@ -89,11 +89,6 @@ class IdleGap(msgspec.Struct, frozen=True):
     row: int | None  # of the trace: the slice that took most of the gap by itself
 
 
-def idle_causes(ns: Int64s, windows: int = 1) -> IdleCauses:
-    """Return idle times with their names, in the mean of the windows that they are summed over."""
-    return IdleCauses(*(us(value) / windows for value in ns))
-
-
 def idle_culprits(profile: Profile) -> list[IdleReason]:
     """Return what each device waited for in a step, device by device, most idle time first.
 
@@ -193,7 +188,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         idle_us=us(end - start),
         step=step,
         cause=HOST_KINDS[int(causes.argmax())],
-        idle=idle_causes(causes),
+        idle=IdleCauses(*map(us, causes)),
         after=_name(trace, int(gaps.preceding[index]), short_kernel),
         before=_name(trace, int(gaps.following[index]), short_kernel) or "",
         launch=_name(trace, int(gaps.launch[index])),

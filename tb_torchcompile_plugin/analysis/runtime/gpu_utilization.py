@@ -10,22 +10,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
-from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
-    IdleCauses,
-    IdleGap,
-    IdleReason,
-    idle_causes,
-    idle_culprits,
-    longest_gaps,
-)
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import IdleGap, IdleReason, idle_culprits, longest_gaps
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -33,7 +25,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
-from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_replay
+from tb_torchcompile_plugin.torch_names.slices import is_replay
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 _WORK = 3  # kinds of work of a device: compute, exposed communication, exposed memory
@@ -81,16 +73,12 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class DeviceInStep(msgspec.Struct, frozen=True):
-    """One device in the window of a step: the parts sum to the step. It also idles outside its GPU events."""
+    """One device in the window of a step. It also idles outside its GPU events."""
 
     device: int
     busy_us: float
     busy_percent: float | None
-    compute_us: float
-    exposed_communication_us: float
-    exposed_memory_us: float
     idle_us: float
-    idle: IdleCauses  # sums to `idle_us`
 
 
 class StepUtilization(msgspec.Struct, frozen=True):
@@ -117,17 +105,6 @@ class LaunchCall(msgspec.Struct, frozen=True):
     max_us: float
 
 
-class CudaGraphs(msgspec.Struct, frozen=True):
-    """How much of the GPU work was launched as CUDA graphs."""
-
-    replays: int  # calls that launched a whole graph
-    gpu_events: int  # that ran as part of graphs
-    gpu_time_percent: float | None  # of the summed GPU event time
-    skip_reasons: (
-        list[str] | None
-    )  # why there was none though asked for, in torch's words; None without compile data
-
-
 class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
@@ -147,7 +124,6 @@ class LaunchStats(msgspec.Struct, frozen=True):
     # Without replays.
     short_events: Annotated[int, column_head("Kernels and copies shorter than their launch call")]
     short_percent: Annotated[float | None, column_head("Share of these")]
-    cuda_graphs: CudaGraphs
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):
@@ -316,17 +292,12 @@ def _verdict(parts: Mapping[int, Int64s]) -> Verdict:
 
 def _device(device: int, parts: Int64s, windows: int = 1) -> DeviceInStep:
     """Return what a device did, in the mean of the windows over which the parts (ns) are summed."""
-    (compute, communication, memory), idle = parts[:_WORK], parts[_WORK:]
-    busy = parts[:_WORK].sum()
+    busy, idle = parts[:_WORK].sum(), parts[_WORK:].sum()
     return DeviceInStep(
         device=device,
         busy_us=us(busy) / windows,
         busy_percent=share_percent(busy, parts.sum()),
-        compute_us=us(compute) / windows,
-        exposed_communication_us=us(communication) / windows,
-        exposed_memory_us=us(memory) / windows,
-        idle_us=us(idle.sum()) / windows,
-        idle=idle_causes(idle, windows),
+        idle_us=us(idle) / windows,
     )
 
 
@@ -358,7 +329,6 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_p95_us=percentile_us(queued, 95),
         short_events=short,
         short_percent=share_percent(short, len(compared)),
-        cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
     )
 
 
@@ -382,17 +352,6 @@ def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
         )
         rows.append(row)
     return sorted(rows, key=lambda row: -row.time_us)
-
-
-def _cuda_graphs(trace: Trace, work: GpuWork, launches: LaunchCalls, data: CompileData | None) -> CudaGraphs:
-    calls = trace.select(cat=RUNTIME_CATS)
-    replayed = work.index[np.isin(trace.launch_of()[work.index], launches.call[launches.replay])]
-    return CudaGraphs(
-        replays=int(mask_of(trace.names, is_replay)[trace.name[calls]].sum()),
-        gpu_events=len(replayed),
-        gpu_time_percent=share_percent(int(trace.dur[replayed].sum()), int(trace.dur[work.index].sum())),
-        skip_reasons=list(dict.fromkeys(row.text for row in data.of(skipped_graphs))) if data else None,
-    )
 
 
 def cudagraph_skips(data: CompileData) -> int | None:

@@ -91,15 +91,12 @@ class Compile(msgspec.Struct, frozen=True):
     environment: Environment
     compilations: list[Compilation]
     distinct_compilations: int  # a backward belongs to the compilation of its forward
-    cache_lookups: int
-    cache_hits: int
     problems: list[Problem]
     graph_breaks: list[breaks.GraphBreak]
     reported_sites: list[breaks.GraphBreakSite]
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
-    generated_kernel_count: int
     autotune: Annotated[list[Autotune], column_head("Autotuning")]
     exports: list[ExportCall]
     export_issues: list[ExportIssue]
@@ -218,8 +215,6 @@ def unnamed_triton_kernels(profile: Profile) -> str:
 def compile_report(data: CompileData) -> Compile:
     """Return what most panels show of the compile data of one worker."""
     summary, records = data.summary, data.summary.records
-    rows, of_kernels = data.of(compilations), data.of(generated_kernels)
-    results = [cache.result for row in rows for cache in row.cache]
     # Protobuf's own order of a map differs between processes.
     counts = records.unknown, records.unreadable
     return Compile(
@@ -230,17 +225,14 @@ def compile_report(data: CompileData) -> Compile:
         phases_percent=phases_percent(data.of(phases_s)),
         unreadable_records=sum(records.unreadable.values()),
         environment=_environment(summary),
-        compilations=rows,
+        compilations=data.of(compilations),
         distinct_compilations=data.of(ct.count_compilations),
-        cache_lookups=len(results),
-        cache_hits=results.count("hit"),
         problems=data.of(problems),
         graph_breaks=data.of(breaks.graph_breaks),
         reported_sites=data.of(breaks.reported_sites),
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
-        generated_kernels=of_kernels,
-        generated_kernel_count=sum(len(row.kernels) for row in of_kernels),
+        generated_kernels=data.of(generated_kernels),
         autotune=data.of(autotune),
         exports=list(data.of(exports).exports),
         export_issues=list(data.of(exports).issues),

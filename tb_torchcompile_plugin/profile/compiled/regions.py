@@ -5,6 +5,7 @@ start of the next is the price of the break between them. A nested region is a r
 `torch_dynamo_resume_in_*`; any other is a called frame. See docs/definitions.md for each term.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -199,6 +200,11 @@ def all_calls(calls: list[RegionCall]) -> Iterator[RegionCall]:
         call = waiting.pop()
         yield call
         waiting += reversed(call.nested)
+
+
+def calls_by_id(profile: Profile) -> Counter[str]:
+    """Count how often the span ran the region of each compile id."""
+    return Counter(call.compile_id for call in all_calls(profile.of(region_calls)))
 
 
 def compiled_calls(profile: Profile) -> list[RegionCall]:

@@ -6,7 +6,7 @@ from typing import Any
 from compile_records import START_US, envelope, summary_of
 from profiles import data_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.recompiles import SymbolicShapes, symbolic_shapes
+from tb_torchcompile_plugin.analysis.compile.recompiles import SymbolicShapes, changed_inputs, symbolic_shapes
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
@@ -27,8 +27,8 @@ def change(**arguments: Any) -> Record:
     return Record(envelope("chromium_event", {}), json.dumps(event))
 
 
-def shapes(records: list[Record], *, source: bool = True) -> SymbolicShapes:
-    summary = summary_of([Record({"str": ["/train.py", 1]}), *records], readable=True, source=source)
+def shapes(records: list[Record]) -> SymbolicShapes:
+    summary = summary_of([Record({"str": ["/train.py", 1]}), *records], readable=True)
     return symbolic_shapes(data_of(summary), 0, "0/0")
 
 
@@ -45,21 +45,17 @@ FIXED = record(
 def test_a_symbol_has_its_range_and_the_input_it_comes_from() -> None:
     (row,) = shapes([SYMBOL]).symbols
     assert (row.symbol, row.value, row.range, row.source) == ("s77", "16", "[2, int_oo]", "L['x'].size()[0]")
-    assert row.backed
-    assert [(frame.file, frame.line, frame.source) for frame in row.stack] == [
-        ("/train.py", 78, "return secret(x)")
-    ]
+    assert (row.origin, row.file, row.line) == ("asked", "/train.py", 78)
 
 
 def test_a_symbol_that_only_data_decides() -> None:
     (row,) = shapes([record("create_unbacked_symbol", symbol="u0", vr="[-int_oo, int_oo]")]).symbols
-    assert (row.symbol, row.value, row.backed) == ("u0", None, False)
+    assert (row.symbol, row.value, row.origin) == ("u0", None, "data")
 
 
 def test_a_symbol_that_was_fixed_says_why() -> None:
     (row,) = shapes([SYMBOL, FIXED]).symbols
     assert (row.symbol, row.fixed, row.reason) == ("s77", "7", "range_refined_to_singleton")
-    assert [frame.line for frame in row.fixed_stack] == [78]
 
 
 def test_attempts_that_were_thrown_away_do_not_count() -> None:
@@ -73,26 +69,34 @@ def test_a_guard_that_torch_repeats_is_one() -> None:
 
 
 def test_an_input_that_became_dynamic() -> None:
-    (row,) = shapes([change(name="L['x']", reason="size change", cached="8", new="16")]).changes
+    summary = summary_of([change(name="L['x']", reason="size change", cached="8", new="16")], readable=True)
+    (row,) = changed_inputs(data_of(summary), (0, "0/0"))
     assert (row.source, row.change, row.before, row.now) == ("L['x']", "size change", "8", "16")
 
 
 def test_without_source_nothing_names_the_users_variables() -> None:
-    answer = shapes([SYMBOL, FIXED, change(name="L['x']", reason="size change")], source=False)
-    assert "L['" not in repr(answer)
+    records = [
+        Record({"str": ["/train.py", 1]}),
+        *(SYMBOL, FIXED, change(name="L['x']", reason="size change")),
+    ]
+    data = data_of(summary_of(records, readable=True, source=False))
+    answer = symbolic_shapes(data, 0, "0/0")
+    (changed,) = changed_inputs(data, (0, "0/0"))
+    assert "L['" not in repr((answer, changed))
     assert "secret" not in repr(answer)
     assert answer.symbols[0].value == "16"
 
 
 def test_the_shapes_of_a_recording(recording: Recording) -> None:
     (log,) = recording("recompiles").glob("*.log")
-    answer = symbolic_shapes(data_of(read_log(str(log))), 0, "0/1")
+    data = data_of(read_log(str(log)))
+    answer = symbolic_shapes(data, 0, "0/1")
     assert [(row.symbol, row.value, row.source) for row in answer.symbols] == [
         ("s77", "16", "L['x'].size()[0]"),
         ("zf72", "1.0", "L['s']"),
     ]
     assert [row.expression for row in answer.guards] == ["64*s77 <= 2147483647"]
-    assert [(row.source, row.before, row.now) for row in answer.changes] == [
+    assert [(row.source, row.before, row.now) for row in changed_inputs(data, (0, "0/1"))] == [
         ("L['x']", "8", "16"),
         ("L['s']", "0.0", "1.0"),
     ]

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
 from tb_torchcompile_plugin.analysis.formatting import significant
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport, cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from traces import Event, kernel, slice_

@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -22,18 +21,16 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     gpu_utilization,
     utilization,
 )
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS
-from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import Event, kernel, launch, slice_, step, write_trace
 
 
-def report(path: Path, data: CompileData | None = None) -> GpuUtilization:
-    return gpu_utilization(profile_of(path, data))
+def report(path: Path) -> GpuUtilization:
+    return gpu_utilization(profile_of(path))
 
 
-def windows(path: Path, data: CompileData | None = None) -> Utilization:
-    used = utilization(profile_of(path, data))
+def windows(path: Path) -> Utilization:
+    used = utilization(profile_of(path))
     assert used
     return used
 
@@ -85,7 +82,6 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     answer = windows(write_trace(tmp_path, events))
     first, second = answer.steps
     zero, one = first.devices
-    assert (zero.compute_us, zero.exposed_communication_us, zero.exposed_memory_us) == (30, 10, 10)
     assert (zero.busy_us, zero.idle_us, zero.busy_percent) == (50, 50, 50)
     assert (one.busy_us, one.idle_us) == (40, 60)
     assert [device.busy_us for device in second.devices] == [10, 20]
@@ -93,12 +89,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert (first.launches, first.kernel_launch_us, second.launches) == (2, 6, 0)
     mean = answer.mean
     assert mean.device == answer.verdict.device == 0
-    assert (mean.compute_us, mean.exposed_communication_us, mean.exposed_memory_us) == (15, 5, 10)
     assert (mean.busy_us, mean.idle_us, mean.busy_percent) == (30, 45, 40)
-    assert sum(msgspec.structs.astuple(mean.idle)) == mean.idle_us
-    for row in answer.steps:
-        for device in row.devices:
-            assert sum(msgspec.structs.astuple(device.idle)) == device.idle_us
 
 
 @pytest.mark.parametrize(
@@ -146,7 +137,7 @@ def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -
     answer = report(write_trace(tmp_path, events))
     assert answer.verdict and answer.mean
     assert (answer.verdict.bound, answer.verdict.share_percent) == ("communication", 56.25)
-    assert (answer.mean.compute_us, answer.mean.busy_us, answer.mean.idle_us) == (30, 140, 20)
+    assert (answer.mean.busy_us, answer.mean.idle_us) == (140, 20)
 
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
@@ -185,10 +176,6 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
-    summary = CompileSummary()
-    compilation = summary.compilations.add()
-    compilation.metrics["cudagraph_skip_reason"] = json.dumps("skipping cudagraphs due to mutated inputs")
-    data = CompileData(summary, "summary", "", [])
     events = [
         step(1, 0, 100),
         *launched("cudaGraphLaunch", 0, 9, (10, 6), (16, 6), (22, 6)),
@@ -196,10 +183,7 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
         kernel("from before the profile", 70, 6, correlation=0),
     ]
     path = write_trace(tmp_path, events)
-    answer = report(path, data)
-    graphs = side(answer).cuda_graphs
-    assert (graphs.replays, graphs.gpu_events, graphs.gpu_time_percent) == (1, 3, 60)
-    assert graphs.skip_reasons == ["skipping cudagraphs due to mutated inputs"]
+    answer = report(path)
     assert (side(answer).launches, side(answer).unmatched_events, side(answer).short_events) == (2, 1, 0)
     assert [(row.launches, row.graph_replays) for row in windows(path).steps] == [(2, 1)]
 
@@ -254,9 +238,6 @@ def test_a_small_batch_is_launch_bound_until_cuda_graphs_are_used(
     for mode in ("eager", "compiled"):
         answer = small_batch[mode].verdict
         assert answer and answer.bound == "launch" and (answer.share_percent or 0) > 85
-        assert side(small_batch[mode]).cuda_graphs.replays == 0
-    graphs = side(small_batch["cudagraphs"])
-    assert graphs.cuda_graphs.replays == 3 and (graphs.cuda_graphs.gpu_time_percent or 0) > 95
     assert [side(answer).launches_per_step for answer in small_batch.values()] == [54, 42, 2]
 
 

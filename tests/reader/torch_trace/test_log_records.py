@@ -12,6 +12,7 @@ from compile_records import a_compilation, artifact, envelope, line
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.record import Record
@@ -143,11 +144,7 @@ def test_a_break_is_one_row_however_often_it_was_met(recording: Recording) -> No
 def test_recompiles_are_shown_with_their_reasons(recording: Recording) -> None:
     """tlparse has no such view."""
     session, (ids,) = session_of(recording("recompiles"))
-    rows = {
-        row.compile_id: row.recompile_reasons
-        for row in session.compile_data(*ids).of(compilations)
-        if row.recompile_reasons
-    }
+    rows = {row.compile_id: row.reasons for row in session.compile_data(*ids).of(recompiles)}
     assert list(rows) == ["0/1", "0/2", "0/3"]
     details = compilation(session.compile_data(*ids), 0, "0/1")
     assert details.recompile is not None
@@ -185,5 +182,5 @@ def test_restart_reasons_are_text(recording: Recording, tmp_path: Path) -> None:
     reasons = b'"restart_reasons": ["'
     (tmp_path / log.name).write_bytes(log.read_bytes().replace(reasons, reasons + hostile.encode()))
     session, (ids,) = session_of(tmp_path)
-    (reason,) = compilation(session.compile_data(*ids), 0, "0/0").restart_reasons
+    (reason,) = compilation(session.compile_data(*ids), 0, "0/0").rows[0].restart_reasons
     assert reason.startswith(hostile + "Call to `torch._dynamo.graph_break()`")
