@@ -138,9 +138,8 @@ def compared_tables(report: FullReport) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     by_name: dict[str, _Table] = {}
     for section, _, kind in rows_in(FullReport, "", ""):
-        if section != "tables.layout":
-            rows = msgspec.to_builtins(attrgetter(section)(report))
-            by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
+        rows = msgspec.to_builtins(attrgetter(section)(report))
+        by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
     return by_name
 
 

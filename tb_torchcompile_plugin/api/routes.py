@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
-from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
@@ -180,7 +180,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("job_map", JOB, job_map, (text("measure"),)),
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
-    Route("rank_collectives", RANK, rank_collectives),
     Route("exports", WORKER, exports),
     Route("triton", WORKER, triton),
     Route("compilation", WORKER, compilation, _COMPILE_ID),

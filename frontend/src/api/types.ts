@@ -2369,7 +2369,6 @@ export interface AboutRun {
   job_map: JobMap;
   rank_findings: RankFindings;
   rank_what_if: Scenario;
-  rank_collectives: Collectives;
 }
 
 export interface AboutSpan {

@@ -233,6 +233,5 @@ VALUES: Mapping[str, Values] = {
     "what_if": partial(_fixes, "what_if"),
     "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,
-    "rank_collectives": _ranks,
     "rank_what_if": _fixes_of_ranks,
 }
