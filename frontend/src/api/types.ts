@@ -1129,7 +1129,6 @@ export interface JobStep {
 
 export interface JobsCompared {
   verdict: string;
-  notice: string | null;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
   collectives: CollectiveCompared[];
@@ -1235,8 +1234,6 @@ export interface Lane {
   title: string;
   depths: number;
   slices: number;
-  crossing: number;
-  crossing_from: number;
   unit: string | null;
   note: string;
   folded: boolean;
@@ -2334,7 +2331,6 @@ export interface WindowHeader {
   bucket_ns: number;
   names: string[];
   columns: Record<string, WindowColumn>;
-  notes: string[];
 }
 
 export type WorkFrom = 'copy' | 'inductor' | 'shapes';
