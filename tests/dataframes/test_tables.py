@@ -107,7 +107,7 @@ def test_the_verdict_is_what_the_tab_opens_with(tables: Tables, recording: Calla
     assert [line.partition(": ")[0] for line in lines] == ["resnet18 vm_424", "resnet18_eager vm_1119"]
     (trace,) = recording("resnet18").glob("*.trace.json")
     alone = load(str(trace)).verdict
-    assert alone.startswith("Step 13.0 ms on the host (mean of 3)") and "\n" not in alone
+    assert alone.startswith("Host-bound: 13.0 ms per step") and "\n" not in alone
 
 
 def test_two_runs_are_compared(tables: Tables) -> None:
