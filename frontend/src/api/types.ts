@@ -1060,13 +1060,6 @@ export interface IdleReason {
   longest_row: number | null;
 }
 
-export interface InnerTable {
-  rows: string;
-  title: string;
-  names: string[];
-  columns: SheetColumn[];
-}
-
 export interface InstanceCall {
   rank: number;
   start_us: number;
@@ -1932,7 +1925,7 @@ export interface SheetTable {
   title: string;
   names: string[];
   columns: SheetColumn[];
-  inner: InnerTable[];
+  inner: SheetTable[];
 }
 
 export interface Sheets {

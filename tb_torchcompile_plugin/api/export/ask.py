@@ -155,8 +155,7 @@ INCOMPLETE: Mapping[str, str] = {
     "memory": "This time range is left out of this file",
     "compare": "This comparison is left out of this file",
 }
-# These are asked about what `--compare` names, and the timeline's as far as its budget goes.
-COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
+# As far as the budget of the timeline goes.
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})
 
 
