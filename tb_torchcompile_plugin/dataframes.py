@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_report
+from tb_torchcompile_plugin.analysis.compare.compare import compare_report
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
@@ -70,8 +71,10 @@ class Tables(dict[str, "DataFrame"]):
         session = Session([("", self._logdir)])
         runs = session.runs()
         ids = [newest_span(runs, self._logdir, run) for run in (baseline, candidate)]
-        report = full_report(Sides(*(session.side(*span) for span in ids)))
-        return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
+        sides = Sides(*(session.side(*span) for span in ids))
+        report = compare_report(sides)
+        frames = _frames(compared_tables(report) | compared_tables(compare_tables(sides)))
+        return Tables(frames, report.verdict, self._logdir)
 
     def _repr_html_(self) -> str:
         """Return the verdict, the findings and a list of the tables, for notebooks."""
@@ -134,13 +137,12 @@ def _verdict(report: reports.Report) -> str:
     return "\n".join(f"{name}: {text}" if len(headlines) > 1 else text for name, text in headlines)
 
 
-def compared_tables(report: FullReport) -> dict[str, _Table]:
+def compared_tables(answer: msgspec.Struct) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     by_name: dict[str, _Table] = {}
-    for section, _, kind in rows_in(FullReport, "", ""):
-        if section != "tables.layout":
-            rows = msgspec.to_builtins(attrgetter(section)(report))
-            by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
+    for section, _, kind in rows_in(type(answer), "", ""):
+        rows = msgspec.to_builtins(attrgetter(section)(answer))
+        by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
     return by_name
 
 

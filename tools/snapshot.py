@@ -53,7 +53,7 @@ OF_WORKER = (
     "baseline",
 )
 OF_RUN = ("rank_differences", "job")
-OF_RANK = ("rank_findings", "rank_what_if", "rank_collectives")
+OF_RANK = ("rank_findings", "rank_what_if")
 OF_SPAN = (
     *("span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
     *("operators_by_call_site", "operators_by_label", "operators_by_compilation", "functions", "memory"),

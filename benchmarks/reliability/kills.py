@@ -127,7 +127,7 @@ class _Cache:
             for number in range(20):
                 answers.save(
                     f"line{number}",
-                    CompileLine(number, 0, 0, 0, None, None),
+                    CompileLine(None, None, number, 0, 0, 0),
                     AnswerSource((File(str(path), 1, 1),)),
                 )
 

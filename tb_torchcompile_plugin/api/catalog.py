@@ -117,8 +117,7 @@ class Listing:
             if worker is None or span is None:
                 return None
             files = files_of(worker, span, self.workers(run))
-            baseline = self._newest_of_rank(baseline_of(run, self.programs), worker)
-            self._spans[ids] = SpanFiles(run, worker, span, files, baseline)
+            self._spans[ids] = SpanFiles(run, worker, span, files, self.baseline(run, worker))
         return self._spans[ids]
 
     @cached_property
@@ -129,18 +128,15 @@ class Listing:
             run.run: self.program_of(workers) if is_small and workers else None for run, workers in self.runs
         }
 
-    def baseline(self, run: str, worker: discovery.WorkerFiles) -> BaselineRef:
-        """Return what to compare the spans of a worker with."""
-        found = self._newest_of_rank(baseline_of(run, self.programs), worker)
-        return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
-
-    def _newest_of_rank(self, run: str | None, like: discovery.WorkerFiles) -> SpanFiles | None:
-        traced = [worker for worker in self.workers(run) if worker.spans] if run else []
+    def baseline(self, run: str, like: discovery.WorkerFiles) -> SpanFiles | None:
+        """Return what to compare the spans of a worker with: the newest of its rank, in its baseline run."""
+        other = baseline_of(run, self.programs) or ""
+        traced = (worker for worker in self.workers(other) if worker.spans)
         worker = next((worker for worker in traced if worker.rank == like.rank), None)
-        if worker is None or run is None:
+        if worker is None:
             return None
         newest = max(worker.spans, key=recorded_ns)
-        return SpanFiles(run, worker, newest, files_of(worker, newest, ()))
+        return SpanFiles(other, worker, newest, files_of(worker, newest, ()))
 
 
 def files_of(
@@ -203,6 +199,11 @@ def plugin_version() -> str | None:
         return None
 
 
+def baseline_ref(found: SpanFiles | None) -> BaselineRef:
+    """Return the ids of a span."""
+    return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
+
+
 class Catalog:
     """The listings of one logdir, or of several, each under a name of its own. Safe to call from many threads."""
 
@@ -258,7 +259,7 @@ class Catalog:
         """Return a worker. Raises NotFound."""
         return self._find(lambda listing: listing.worker(run, worker), _no_worker(run, worker))
 
-    def baseline(self, run: str, worker: str) -> BaselineRef:
+    def baseline(self, run: str, worker: str) -> SpanFiles | None:
         """Return what to compare the spans of a worker with. Raises NotFound."""
         found = self.worker(run, worker)  # may list the logdir again
         return self.last().baseline(run, found)

@@ -193,7 +193,7 @@ class _RunReader:
         self._profiles: dict[jobs.Member, Profile | Notice | None] = {}  # of the spans of its job
         # by worker and span, and under None of what the worker compiled
         self._lines: dict[tuple[str, str | None], all_runs.CompileLine] = {}
-        self._job_line: all_runs.JobLine | None = None
+        self._job_line: all_runs.FirstFinding | None = None
 
     def read(self, wanted: ReportFilter) -> Run:
         """Report everything; a job by its digests if traces should not be read."""

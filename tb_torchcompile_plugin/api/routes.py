@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
-from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
@@ -53,7 +53,7 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
-from tb_torchcompile_plugin.api.catalog import BaselineRef
+from tb_torchcompile_plugin.api.catalog import baseline_ref
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
     number,
@@ -138,10 +138,6 @@ def _keep_span(lines: RunLines, about: Profile | CompileData) -> None:
         lines.keep_span(about)
 
 
-def _baseline(found: BaselineRef) -> BaselineRef:
-    return found
-
-
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
@@ -174,13 +170,12 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_report),
     Route("compile_time", STARTS, startup),
-    Route("baseline", BASELINE, _baseline),
+    Route("baseline", BASELINE, baseline_ref),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report, keep=RunLines.keep_job),
     Route("job_map", JOB, job_map, (text("measure"),)),
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
-    Route("rank_collectives", RANK, rank_collectives),
     Route("exports", WORKER, exports),
     Route("triton", WORKER, triton),
     Route("compilation", WORKER, compilation, _COMPILE_ID),

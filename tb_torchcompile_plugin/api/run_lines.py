@@ -114,7 +114,7 @@ class RunLines:
             member_span = next(span for span in owner.spans if span.span == member.span)
             job_files += _source(owner, member_span, workers).files
         job_source = AnswerSource(tuple(job_files))
-        job = self._store.get("job_line", lines.JobLine, job_source) if job_files else None
+        job = self._store.get("job_line", lines.FirstFinding, job_source) if job_files else None
         return lines.KnownRun(place, line, job, program=facts)
 
     def program(self, workers: Sequence[WorkerFiles]) -> ProgramFacts | None:
@@ -140,7 +140,7 @@ class RunLines:
         """Keep what the ranks of a job should change first, where their traces were read."""
         if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
             source = AnswerSource(tuple(file for rank in job.ranks for file in rank.profile.files))
-            self._store.get("job_line", lines.JobLine, source, partial(job.of, lines.job_line))
+            self._store.get("job_line", lines.FirstFinding, source, partial(job.of, lines.job_line))
 
     def _keep_compiled(self, worker: WorkerFiles, data: CompileData) -> None:
         """Keep the line of a worker by what it compiled."""

@@ -6,7 +6,7 @@ link; `analysis.sheet.column_head` adds what a name does not say. A *sheet* is a
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,7 +42,19 @@ SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
     (
-        *("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code"),
+        *(
+            "key",
+            "depth",
+            "parent",
+            "epoch",
+            "slices",
+            "kernels_of",
+            "kernel_row",
+            "panel",
+            "row",
+            "stack",
+            "code",
+        ),
         *("longest_row", "longest_start_us"),
     )
 )
@@ -76,19 +88,14 @@ class SheetColumn(msgspec.Struct, frozen=True):
     sides: bool = False
 
 
-class InnerTable(msgspec.Struct, frozen=True):
-    """rows: the field that holds them. names: their fields that identify a row."""
+class SheetTable(msgspec.Struct, frozen=True):
+    """rows: the field that holds them. names: their fields that identify a row. inner: the tables within a row."""
 
     rows: str
     title: str
     names: list[str]
     columns: list[SheetColumn]
-
-
-class SheetTable(InnerTable, frozen=True):
-    """inner: the tables within a row."""
-
-    inner: list[InnerTable]
+    inner: list["SheetTable"]
 
 
 class Sheets(msgspec.Struct, frozen=True):
@@ -127,25 +134,22 @@ def tables_of(answer: type) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)
     assert isinstance(kind, inspect.StructType)
-    rows = [(field, row) for field in kind.fields if (row := _row_of(field))]
-    return [
-        SheetTable(**msgspec.structs.asdict(_table(field, row)), inner=_inner(row)) for field, row in rows
-    ]
+    return _tables(kind.fields)
 
 
-def _inner(row: inspect.StructType) -> list[InnerTable]:
-    fields = (field for field in row.fields if _unwrapped(field.type)[1].get("inner"))
-    return [_table(field, inner) for field in fields if (inner := _row_of(field))]
+def _tables(fields: Iterable[inspect.Field]) -> list[SheetTable]:
+    return [_table(field, row) for field in fields if (row := _row_of(field))]
 
 
-def _table(field: inspect.Field, row: inspect.StructType) -> InnerTable:
+def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
     """Return the table of a field that holds rows."""
     fields = [column.name for column in row.fields]
     unseen = UNSEEN | ({"line"} if "file" in fields else set())
     columns = [_column(column) for column in row.fields if column.name not in unseen]
     names = ["key"] if "key" in fields else [name for name in fields if name in NAMES]
     title = _unwrapped(field.type)[1].get("title") or _title(field.name)
-    return InnerTable(field.name, title, names, _with_defaults([column for column in columns if column]))
+    inner = _tables(column for column in row.fields if _unwrapped(column.type)[1].get("inner"))
+    return SheetTable(field.name, title, names, _with_defaults([*filter(None, columns)]), inner)
 
 
 def _row_of(field: inspect.Field) -> inspect.StructType | None:

@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, UnreadSpan
 from tb_torchcompile_plugin.api.sheets import key_of
@@ -14,8 +15,7 @@ from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 
-_PARTS = {"late": "causes", "ranks.differences": "groups"}  # rows within a row that have a table of their own
-_MAX_PARTS = 5
+_MAX_CAUSES = 5  # of a late rank
 # What a table of runs shows of each.
 RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks", "recompiles", "finding")
 _LOGDIR = Address()  # the place of the tables of all runs
@@ -114,11 +114,9 @@ def _print(console: Console, table: Table, top: int | None) -> None:
     else:
         names = RUN_COLUMNS if table.section == "all_runs" else ()
         text_table.print_table(console, table.section, table.rows, top, names)
-    if parts := _PARTS.get(table.section):
-        for row in table.rows[:top]:
-            text_table.print_table(
-                console, f"{table.section} {key_of(row)}, {parts}", getattr(row, parts), _MAX_PARTS
-            )
+    for row in table.rows[:top]:
+        if isinstance(row, LateRank):
+            text_table.print_table(console, f"late {key_of(row)}, causes", row.causes, _MAX_CAUSES)
 
 
 def _print_findings(console: Console, rows: Sequence[msgspec.Struct], top: int | None) -> None:

@@ -18,6 +18,7 @@ from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
 from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
+from tb_torchcompile_plugin.api.export.page import STATIC
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import Answer
 from tb_torchcompile_plugin.errors import ApiErrorBody, BadRequest, NotFound, Notice, UserError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 logger = tb_logging.get_logger()
-
-STATIC = Path(__file__).parents[1] / "static"
 
 _MIME_TYPES = {".css": "text/css", ".js": "text/javascript"}  # of the tab's files
 _MIN_COMPRESSED_BYTES = 1024  # gzip saves less than a packet (about 1,500 bytes) of a shorter answer

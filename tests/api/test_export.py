@@ -17,7 +17,7 @@ from browser.panels.exported import Exported, exported, question_of
 from recordings import Recording
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
-from tb_torchcompile_plugin.api.export.ask import COMPARED, LEFT_OUT, NO_CODE, TIMELINE, VALUES
+from tb_torchcompile_plugin.api.export.ask import LEFT_OUT, NO_CODE, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES
@@ -28,6 +28,7 @@ from traces import slice_, write_trace
 pytestmark = pytest.mark.slow
 
 Make = Callable[..., Exported]
+COMPARED = {"compare", "compare_tables", "compare_jobs"}  # asked about what `--compare` names
 SAMPLE = 12  # answers of a route that are compared
 # What says how much is wanted, where the file has one answer for all.
 MORE = {"timeline_search": {"at": str(-(10**15)), "limit": "50"}}

@@ -8,6 +8,7 @@ import pytest
 
 import many_ranks
 from browser.rank_traces import LATE_US
+from recordings import Recording
 from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
@@ -31,6 +32,13 @@ def test_the_job_is_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFi
     assert "15.1 ms" in lines[at + 1] and "30.0 ms" in lines[at + 2] and "7.80 ms" in lines[at + 2]
     assert any(line.split()[:1] == ["nothing"] for line in lines)
     assert not any("  span " in line for line in lines if line.startswith("run "))
+
+
+def test_what_ranks_compiled_differently_has_a_table(
+    recording: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(recording("jobs") / "lone_recompile"), "--full"]) == 0
+    assert any(line.startswith("ranks.differences") for line in capsys.readouterr().out.splitlines())
 
 
 def test_one_rank_unfolds(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.causes.overview import first_change
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
-from tb_torchcompile_plugin.analysis.finding import Severity
+from tb_torchcompile_plugin.analysis.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
@@ -29,18 +29,20 @@ _SEVERITIES: dict[Severity, str] = {"critical": "a critical finding", "warning":
 _HIDDEN = column_head(hidden=True)
 
 
-class CompileLine(msgspec.Struct, frozen=True):
-    """What a worker compiled, in one line. Unknown is null.
+class FirstFinding(msgspec.Struct, frozen=True):
+    """What should be changed first; null where nothing asks for a change."""
 
-    finding: what to change first, null where nothing asks for a change. severity: that of the finding.
-    """
+    finding: str | None
+    severity: Severity | None
+
+
+class CompileLine(FirstFinding, frozen=True):
+    """What a worker compiled, in one line. Unknown is null."""
 
     compile_s: float | None
     compilations: int | None
     graph_breaks: int | None
     recompiles: int | None
-    finding: str | None
-    severity: Severity | None
 
 
 class SpanLine(CompileLine, frozen=True):
@@ -59,18 +61,19 @@ class SpanLine(CompileLine, frozen=True):
 
 def compile_line(about: Profile | CompileData) -> CompileLine:
     """Return the line of a worker, without what only a trace shows."""
-    data, first = (
-        about.data if isinstance(about, Profile) else about,
-        first_change(about.of(findings).findings),
-    )
+    data = about.data if isinstance(about, Profile) else about
     return CompileLine(
+        **msgspec.structs.asdict(_first(about.of(findings).findings)),
         compile_s=data.of(ct.total_s) if data else None,
         compilations=data.of(ct.count_compilations) if data else None,
         graph_breaks=about.of(count_sites),
         recompiles=data.of(count_recompiles) if data else None,
-        finding=first.title if first else None,
-        severity=first.severity if first else None,
     )
+
+
+def _first(rows: list[Finding]) -> FirstFinding:
+    first = first_change(rows)
+    return FirstFinding(finding=first.title if first else None, severity=first.severity if first else None)
 
 
 def span_line(profile: Profile) -> SpanLine:
@@ -86,17 +89,9 @@ def span_line(profile: Profile) -> SpanLine:
     )
 
 
-class JobLine(msgspec.Struct, frozen=True):
-    """What all ranks of a job should change first; null where nothing asks for a change."""
-
-    finding: str | None
-    severity: Severity | None
-
-
-def job_line(job: Job) -> JobLine:
-    """Return what is kept of a job."""
-    first = first_change(job.of(job_report).findings)
-    return JobLine(first.title if first else None, first.severity if first else None)
+def job_line(job: Job) -> FirstFinding:
+    """Return what is kept of a job: what all of its ranks should change first."""
+    return _first(job.of(job_report).findings)
 
 
 class RunPlace(NamedTuple):
@@ -167,7 +162,7 @@ class KnownRun(NamedTuple):
 
     place: RunPlace
     line: CompileLine | None
-    job: JobLine | None
+    job: FirstFinding | None
     why_not: str = ""  # why no more is known
     program: ProgramFacts | None = None
 

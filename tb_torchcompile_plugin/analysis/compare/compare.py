@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.analysis.compare.sides import (
     compares_whole_spans,
     why_no_verdict,
 )
-from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
@@ -355,23 +354,11 @@ class CompareReport(msgspec.Struct, frozen=True):
     comparison: Comparison
 
 
-class FullReport(CompareReport, frozen=True):
-    """The comparison with all its tables."""
-
-    tables: ComparedTables
-
-
 def compare_report(sides: Sides) -> CompareReport:
     """Return what differs between two spans, in numbers and in a sentence."""
     comparison = compare(sides.baseline, sides.candidate)
     verdict, even = _verdict(comparison, sides)
     return CompareReport(sides.baseline.name, sides.candidate.name, verdict, even, comparison)
-
-
-def full_report(sides: Sides) -> FullReport:
-    """Return what differs between two spans, row by row, too."""
-    report = sides.of(compare_report)
-    return FullReport(**msgspec.structs.asdict(report), tables=sides.of(compare_tables))
 
 
 def _verdict(comparison: Comparison, sides: Sides) -> tuple[str, str]:

@@ -81,10 +81,9 @@ class CollectiveCompared(Compared, frozen=True):
 
 
 class JobsCompared(msgspec.Struct, frozen=True):
-    """Two jobs compared; with a notice, the lists are empty."""
+    """Two jobs compared; the lists are empty where ranks cannot be compared, and the verdict has the reason."""
 
     verdict: str
-    notice: str | None  # why the ranks of both cannot be compared
     step_time: StepTimeDifference | None  # of the slowest rank in each step; None where a side has no steps
     ranks: list[RankCompared]
     collectives: list[CollectiveCompared]
@@ -99,17 +98,17 @@ class Jobs(Memoized):
 
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
-    """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
-    if notice := _notice(jobs):
-        return JobsCompared(notice, notice, None, [], [])
+    """Compare rank by rank; only a verdict where both are one job, or have not as many ranks."""
+    if why := _why_not(jobs):
+        return JobsCompared(why, None, [], [])
     step_time = step_time_difference(jobs.baseline.of(job_times), jobs.candidate.of(job_times))
     numbers = [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)]  # both have the same ranks
     ranks = match(RankCompared, ["rank"], numbers)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, None, step_time, ranks, _collectives(jobs))
+    return JobsCompared(verdict, step_time, ranks, _collectives(jobs))
 
 
-def _notice(jobs: Jobs) -> str | None:
+def _why_not(jobs: Jobs) -> str | None:
     if jobs.baseline is jobs.candidate:
         return "Both are ranks of one job: the panel Ranks compares them."
     sizes = [job.world_size or len(job.digests) for job in (jobs.baseline, jobs.candidate)]

@@ -65,8 +65,6 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     depths: int  # number of lines
     slices: int  # on all lines
-    crossing: int = 0  # slices that outlast their parent
-    crossing_from: int  # the first line of these
     unit: str | None = None  # of a counter
     note: str = ""  # a sentence about the lane
     folded: bool = False  # how it opens

@@ -138,8 +138,6 @@ class TimelineLayout:
             "Overhead" if is_overhead else track.thread_name.strip() or thread,
             depths=rows.lines[slices.track],
             slices=last - first,
-            crossing=crossing,
-            crossing_from=rows.depths[slices.track],
             note=note if crossing else "",
             folded=folded,
         )
@@ -147,9 +145,7 @@ class TimelineLayout:
 
     def _add(self, kind: LaneKind, group: str, title: str, **fields: Any) -> int:
         number = len(self.lanes)
-        crossing_from = fields.pop("crossing_from", fields["depths"])
-        fields |= {"id": number, "kind": kind, "group": group, "title": title}
-        self.lanes.append(Lane(crossing_from=crossing_from, **fields))
+        self.lanes.append(Lane(id=number, kind=kind, group=group, title=title, **fields))
         return number
 
 

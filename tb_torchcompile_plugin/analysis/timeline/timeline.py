@@ -255,7 +255,6 @@ class WindowHeader(msgspec.Struct, frozen=True, rename={"start": "from", "end": 
     bucket_ns: int
     names: list[str]
     columns: dict[str, WindowColumn]
-    notes: list[str]
 
 
 def timeline_window(timeline: Timeline, window: tuple[int, int], width: int, lanes: Sequence[int]) -> bytes:
@@ -274,7 +273,7 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
         offset += len(block) + padding
     names = [visible(name) for name in window.names]
     aligned = [window.start, window.end]
-    fields = WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns, [])
+    fields = WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns)
     header = msgspec.json.encode(fields)
     header += b" " * (-(4 + len(header)) % _ALIGN)
     return b"".join((len(header).to_bytes(4, "little"), header, *blocks))

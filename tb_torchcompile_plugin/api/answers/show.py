@@ -23,40 +23,28 @@ from tb_torchcompile_plugin.profile.profile import Profile
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
 _PANELS = frozenset(get_args(Panel))
-# The panel and the table of a section whose name is another one.
-_ELSEWHERE: dict[str, tuple[Panel, str]] = {
-    "graph_break_sites": ("graph_breaks", "graph_breaks"),
-    "reported_sites": ("graph_breaks", "graph_breaks"),
-    "compilations": ("compilations", "compilation"),
-    "compiled_regions": ("compilations", "compilation"),
-    "steps": ("step", "steps"),
+# By panel, the sections that it shows under other names.
+_SHOWS: dict[Panel, tuple[str, ...]] = {
+    "compare": ("payback",),
+    "compilations": (
+        "compiled_regions",
+        "cuda_graphs",
+        "exports",
+        "export_issues",
+        "frame_times",
+        "problems",
+    ),
+    "compile_time": ("autotune", "compile_functions", "startup"),
+    "findings": ("what_if",),
+    "graph_breaks": ("graph_break_sites", "reported_sites", "graph_break_costs", "break_chain", "eager"),
+    "kernels": ("kernel_categories", "generated_kernels", "triton_kernels", "triton_candidates"),
+    "recompiles": ("dynamic_shapes", "frame_versions", "recompile_moments", "recompiled_frames"),
+    "step": ("collectives", "gpu", "gpu_utilization", "ledger", "steps"),
 }
-_OTHERS: dict[str, Panel] = {
-    "gpu": "step",
-    "collectives": "step",
-    "graph_break_costs": "graph_breaks",
-    "break_chain": "graph_breaks",
-    "frame_times": "compilations",
-    "eager": "graph_breaks",
-    "recompile_moments": "recompiles",
-    "frame_versions": "recompiles",
-    "recompiled_frames": "recompiles",
-    "kernel_categories": "kernels",
-    "generated_kernels": "kernels",
-    "problems": "compilations",
-    "autotune": "compile_time",
-    "startup": "compile_time",
-    "exports": "compilations",
-    "export_issues": "compilations",
-    "triton_kernels": "kernels",
-    "triton_candidates": "kernels",
-    "compile_functions": "compile_time",
-    "gpu_utilization": "step",
-    "ledger": "step",
-    "cuda_graphs": "compilations",
-    "dynamic_shapes": "recompiles",
-    "what_if": "findings",
-    "payback": "compare",
+_PANEL_OF = {section: panel for panel, sections in _SHOWS.items() for section in sections}
+_TABLES = {
+    **dict.fromkeys(("graph_break_sites", "reported_sites"), "graph_breaks"),
+    **dict.fromkeys(("compilations", "compiled_regions"), "compilation"),
 }
 # How the tab names the rows of its tables, where that is known.
 _KEYS: dict[str, Callable[[Any], str]] = {
@@ -85,7 +73,7 @@ def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
     if place.section == "findings" and row is not None:
         return str(getattr(row, "panel", "")), str(getattr(row, "row", None) or "")
     name = place.section.partition(".")[0]
-    panel, table = _ELSEWHERE.get(place.section, (_OTHERS.get(name, name if name in _PANELS else ""), name))
+    panel, table = _PANEL_OF.get(name, name if name in _PANELS else ""), _TABLES.get(name, name)
     if not place.worker:
         return "ranks", f"ranks:{_KEYS[name](row)}" if name == "by_rank" and row is not None else ""
     key = _KEYS.get(place.section)

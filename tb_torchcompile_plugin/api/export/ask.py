@@ -155,8 +155,7 @@ INCOMPLETE: Mapping[str, str] = {
     "memory": "This time range is left out of this file",
     "compare": "This comparison is left out of this file",
 }
-# These are asked about what `--compare` names, and the timeline's as far as its budget goes.
-COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
+# As far as the budget of the timeline goes.
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})
 
 
@@ -233,6 +232,5 @@ VALUES: Mapping[str, Values] = {
     "what_if": partial(_fixes, "what_if"),
     "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,
-    "rank_collectives": _ranks,
     "rank_what_if": _fixes_of_ranks,
 }

@@ -53,7 +53,7 @@ def sums_up(row: RankCompared) -> None:
 
 def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b")))
-    assert known.notice is None and len(known.ranks) == 3
+    assert len(known.ranks) == 3
     assert known.step_time
     assert known.step_time.candidate.mean_us - known.step_time.baseline.mean_us == pytest.approx(-3_000)
     assert known.verdict.startswith("The candidate is faster: the job's step takes 262 µs instead of 3.26 ms")
@@ -100,29 +100,28 @@ def test_numbers_are_those_of_each_job_by_step(
         assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
 
 
-def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
+def test_of_other_sizes_there_is_a_reason_alone(tmp_path: Path) -> None:
     known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b", ranks=2)))
-    assert known.notice and known.notice.startswith("The baseline has 3 ranks, the candidate 2.")
+    assert known.verdict.startswith("The baseline has 3 ranks, the candidate 2.")
     assert (known.ranks, known.collectives, known.step_time) == ([], [], None)
-    assert known.verdict == known.notice
 
 
-def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
+def test_of_one_that_lacks_ranks_there_is_a_reason(tmp_path: Path) -> None:
     whole = healthy(tmp_path / "a")
     part = TracedJob(whole.ranks[:2])
     known = compare_jobs(Jobs(whole, part))
-    assert known.notice and known.notice.startswith("The trace of rank 2 can be read in the baseline only.")
+    assert known.verdict.startswith("The trace of rank 2 can be read in the baseline only.")
     assert known.ranks == []
 
 
-def test_of_two_that_lack_other_ranks_there_is_a_notice(tmp_path: Path) -> None:
+def test_of_two_that_lack_other_ranks_there_is_a_reason(tmp_path: Path) -> None:
     before, after = late(tmp_path / "a", ranks=4), healthy(tmp_path / "b", ranks=4)
     known = compare_jobs(Jobs(TracedJob(before.ranks[:2]), TracedJob(after.ranks[1:])))
-    assert known.notice and known.notice.startswith(
+    assert known.verdict.startswith(
         "The trace of rank 0 can be read in the baseline only, traces of ranks 2, 3 can be read in the candidate only."
     )
     known = compare_jobs(Jobs(TracedJob(before.ranks[:3]), TracedJob(after.ranks[:3])))
-    assert known.notice is None and [row.rank for row in known.ranks] == [0, 1, 2]
+    assert [row.rank for row in known.ranks] == [0, 1, 2]
 
 
 def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
 def test_a_job_and_itself(tmp_path: Path) -> None:
     job = healthy(tmp_path / "a")
     known = compare_jobs(Jobs(job, job))
-    assert known.notice and "ranks of one job" in known.notice
+    assert "ranks of one job" in known.verdict
 
 
 def answered(session: Session, **ids: str) -> JobsCompared:
@@ -162,7 +161,7 @@ def test_the_route_and_the_command_say_the_same(tmp_path: Path, capsys: pytest.C
     known = answered(session, run="a", run2="b")
     assert known.verdict.startswith("The candidate is faster") and len(known.ranks) == 3
     assert answered(session, run="a", run2="b") is known, "it is made once"
-    assert answered(session, run="a", run2="a").notice
+    assert "ranks of one job" in answered(session, run="a", run2="a").verdict
     session.close()
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"]["verdict"] == known.verdict

@@ -265,7 +265,7 @@ KERNELS = st.lists(
 def test_nothing_is_lost(a, b):
     sides = [made(*step) for step in a], [made(*step) for step in b]
     rows = match_kernels(*sides)
-    for name, steps in zip("ab", sides):
+    for name, steps in zip(("baseline", "candidate"), sides):
         total = sum(one.ns for step in steps for one in step)
         mean_us = sum(getattr(row.time_us, name) for row in rows)
         assert round(mean_us * max(len(steps), 1) * 1000) == total

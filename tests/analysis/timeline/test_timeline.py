@@ -439,7 +439,7 @@ class TestLimits:
     def test_a_window_outside_of_everything_is_refused(self, tmp_path: Path) -> None:
         timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)]))
         for start, end in [(-20, -10), (5001, 6000)]:
-            with pytest.raises(BadRequest, match=r"outside of 0 … 5000"):
+            with pytest.raises(BadRequest, match=r"outside 0 … 5000"):
                 timeline.window(start, end, 100, [0])
 
     def test_shift_is_the_finest_that_is_no_shorter_than_a_pixel(self) -> None:

@@ -9,7 +9,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
-from tb_torchcompile_plugin.api.answers.show import _ELSEWHERE, _KEYS, Shown, fragment
+from tb_torchcompile_plugin.api.answers.show import _KEYS, _TABLES, Shown, fragment
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace
@@ -103,7 +103,8 @@ def test_the_tab_opens_the_row(logdir: Logdir) -> None:
 def test_the_tables_that_are_opened_are_the_tabs() -> None:
     texts = "\n".join(path.read_text() for path in (FRONTEND / "panels").rglob("*.svelte"))
     places = (FRONTEND / "links" / "addresses.ts").read_text()
+    places += (FRONTEND / "panels" / "step" / "steps.ts").read_text()
     for section in set(_KEYS) - {"by_rank"}:
-        _, name = _ELSEWHERE.get(section, ("", section))
-        assert f'id="{name}"' in texts or f"'{name}'" in places, section
+        name = _TABLES.get(section, section)
+        assert f'id="{name}"' in texts or f"'{name}'" in places or f"`{name}:" in places, section
     assert 'id="ranks"' in texts

@@ -1,6 +1,6 @@
 /** Columns, keys and links of rows whose fields the server defines. */
 import { meaningOf } from '../../api/meanings.svelte';
-import type { InnerTable, Panel, SheetColumn, SheetTable } from '../../api/types';
+import type { Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
   NO_TIMELINE,
@@ -210,7 +210,7 @@ function elsewhere(row: SheetRow): HashChange {
 }
 
 /** The columns of rows within a row that have anything; the first one leads to the row of another panel, if any. */
-export function innerColumns(layout: InnerTable, rows: SheetRow[], without: string[]): InnerColumn[] {
+export function innerColumns(layout: SheetTable, rows: SheetRow[], without: string[]): InnerColumn[] {
   const seen = layout.columns.filter(
     (column) =>
       !column.hidden && !without.includes(column.key) && rows.some((row) => valueOf(row, column) !== null),
