@@ -444,12 +444,6 @@ export interface CompiledRegion {
   backward_gpu_us: number | null;
 }
 
-export interface CompiledShare {
-  gpu_percent: number | null;
-  host_percent: number | null;
-  empty_compilations: number | null;
-}
-
 export interface Count {
   text: string;
   panel: Panel;
@@ -1099,8 +1093,6 @@ export interface JobReport {
   missing_ranks: number[];
   world_size: number | null;
   clock_residual_us_p95: number | null;
-  matched: number;
-  unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
   collectives: CollectiveRow[];
@@ -1585,7 +1577,6 @@ export interface Overview {
   headline: string;
   step: string;
   counts: Count[];
-  coverage: CompiledShare | null;
   considered: string[];
   payback: string;
 }
@@ -1901,7 +1892,6 @@ export interface Scenario {
   fixes: FixRow[];
   left_out: number;
   selected: string[];
-  unneeded: string[];
   unknown: string[];
 }
 
