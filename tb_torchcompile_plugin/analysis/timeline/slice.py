@@ -228,7 +228,7 @@ def _launched(trace: Trace, row: int) -> list[int]:
     correlation = int(trace.correlation[row])
     if trace.cats[trace.cat[row]] not in RUNTIME_CATS or correlation < 0:
         return []
-    rows: list[int] = trace.slices_of("correlation", correlation).tolist()
+    rows: list[int] = np.flatnonzero(trace.correlation == correlation).tolist()
     return [other for other in rows if trace.cats[trace.cat[other]] in GPU_CATS]
 
 
