@@ -269,7 +269,7 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
         name = trace.names[trace.name[row]]
         frame = frame_of(name) if trace.cats[trace.cat[row]] == PYTHON_FUNCTION else None
         if frame and is_user_function(name):
-            return SourceLine(*frame)
+            return SourceLine(*frame[:3])
         row = int(trace.parent[row])
     return None
 
