@@ -146,7 +146,6 @@ class CompileDoesNotPay(Cause):
 
     id = "compile_does_not_pay"
     panel = "compare"
-    section = "payback"
     needs_all = True
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
