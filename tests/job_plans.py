@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from jobs import BASE, PG, host, launched, metadata_of, shifted, written
-from tb_torchcompile_plugin.job.instances import calls, instances
+from jobs import BASE, PG, host, launched, members_of, metadata_of, shifted, written
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event, kernel
@@ -210,5 +210,5 @@ def grouped(plan: Plan, made: Job) -> set[frozenset[tuple[int, int]]]:
     rows = made.of(calls)
     return {
         frozenset((made.numbers[int(rows.rank_index[row])], int(rows.begin[row])) for row in members.tolist())
-        for members in made.of(instances).members
+        for members in members_of(made)
     }

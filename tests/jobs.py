@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     columns_from_message,
     message_from_columns,
 )
-from tb_torchcompile_plugin.job.instances import calls
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -248,3 +248,9 @@ def _talk_in_groups(
             at = max(now[first], now[second])
             ran(SEND, first, at, "send", group, Dst_Rank=second)
             ran(SEND, second, at, "recv", group, Src_Rank=first)
+
+
+def members_of(job: Job) -> list[Int64s]:
+    """Return the calls of each instance."""
+    found = job.of(instances)
+    return np.split(found.rows, found.first[1:]) if len(found) else []

@@ -30,6 +30,11 @@ def as_json_alone() -> Iterator[None]:
         yield
 
 
+def named(trace: Trace, name: str) -> list[int]:
+    """Return the rows of the slices of this name."""
+    return [row for row, code in enumerate(trace.name.tolist()) if trace.names[code] == name]
+
+
 def assert_same(one: Trace, other: Trace) -> None:
     """Two readings of one file agree in everything but how the text was cut into chunks."""
     assert (one.events, one.phases, one.crossing) == (other.events, other.phases, other.crossing)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings, unreported
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
-from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
+from tb_torchcompile_plugin.analysis.causes.payback import Payback
 from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare import all_runs

@@ -127,16 +127,11 @@ class PayloadStore:
         return index
 
 
-def unpack_payload(payload: pb.Payload) -> str:
-    """Return the text of a payload that has its own data. Raises zlib.error if it is damaged."""
-    return _raw(payload).decode("utf-8", "replace")
-
-
 def payload_text(summary: pb.CompileSummary, index: int) -> str:
     """Return the text of payload `index`. Raises DAMAGED errors, and IndexError where there is none."""
     payload = summary.payloads[index]
     if payload.codec != pb.Payload.BLOCK:
-        return unpack_payload(payload)
+        return _raw(payload).decode("utf-8", "replace")
     start = sum(before.size for before in summary.payloads[:index])
     data = _inflated(summary.payload_block)[start : start + payload.size]
     if len(data) != payload.size:

@@ -4,7 +4,7 @@ In a replay of a job a collective goes on when the last of its ranks has come, a
 recorded models that gives the recorded steps back.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -164,17 +164,8 @@ def overhead_per_event_ns(job: TracedJob) -> int:
     return least(lambda cost: step_of_job_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
 
 
-def changes_without_excess(
-    job: TracedJob, rank_indices: Iterable[int], shared: bool = True
-) -> dict[int, Change]:
-    """Return the changes of the models of these ranks, by index.
-
-    shared: whether more work than others have is shared with them, or gone.
-    """
-    return {rank_index: job.of(_without_excess, rank_index, shared) for rank_index in rank_indices}
-
-
-def _without_excess(job: TracedJob, rank_index: int, shared: bool) -> Change:
+def without_excess(job: TracedJob, rank_index: int, shared: bool = True) -> Change:
+    """Return the change of the model of a rank. shared: whether more work than others have is shared, or gone."""
     profile = job.ranks[rank_index].profile
     costs, lates = profile.of(host_costs), job.of(late_by_rank).get(rank_index, [])
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))

@@ -118,11 +118,6 @@ class Instances:
         """The instance of each of `rows`."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
-    @property
-    def members(self) -> list[Int64s]:
-        """The calls of each."""
-        return np.split(self.rows, self.first[1:]) if len(self) else []
-
     def largest(self, values: Int64s) -> Int64s:
         """Return the largest value among the calls of each; values: by call."""
         return np.maximum.reduceat(values[self.rows], self.first) if len(self) else self.first

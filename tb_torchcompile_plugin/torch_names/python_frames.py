@@ -79,11 +79,12 @@ is_torch_function = patterns.begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torc
 
 
 class PythonFrame(NamedTuple):
-    """A Python function."""
+    """A Python function, or a frame of a traceback that torch printed."""
 
     file: str
     line: int
     function: str
+    source: str = ""  # the line of code below it in a traceback, "" where it is not quoted
 
 
 def frame_of(name: str) -> PythonFrame | None:
@@ -135,23 +136,14 @@ _TRACEBACK_LINE = re.compile(
 )
 
 
-class TracebackFrame(NamedTuple):
-    """A frame of a traceback that torch printed."""
-
-    file: str
-    line: int
-    function: str
-    source: str = ""  # the line of code below it, "" where it is not quoted
-
-
-def traceback_frames(text: str) -> Iterator[TracebackFrame]:
+def traceback_frames(text: str) -> Iterator[PythonFrame]:
     """Yield the frames of all formatted tracebacks in a text, outermost first, with the code quoted below them."""
     for match in _TRACEBACK_LINE.finditer(text):
         below = text[match.end() + 1 :].partition("\n")[0]
         quoted = (
             below.startswith(("    ", "\t")) and below.strip("^~ \t\r") and not _TRACEBACK_LINE.match(below)
         )
-        yield TracebackFrame(
+        yield PythonFrame(
             match["file"], int(match["line"]), match["function"].strip(), below.strip() if quoted else ""
         )
 
@@ -162,7 +154,7 @@ def first_traceback(text: str) -> str:
     return "\n".join(takewhile(lambda line: line.startswith("  "), lines))
 
 
-def frame_of_summary(text: str) -> TracebackFrame | None:
+def frame_of_summary(text: str) -> PythonFrame | None:
     """Parse a frame as torch keeps it in its metrics."""
     match = re.match(r"(?s)Line: (?P<line>\d+), Name: (?P<function>.*), Filename: (?P<file>.*)$", text)
-    return TracebackFrame(match["file"], int(match["line"]), match["function"]) if match else None
+    return PythonFrame(match["file"], int(match["line"]), match["function"]) if match else None

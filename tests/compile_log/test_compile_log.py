@@ -14,7 +14,7 @@ from compile_records import a_compilation, artifact, envelope, mark, records_of,
 from recordings import Recording
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.compile_log.summary import unpack_payload
+from tb_torchcompile_plugin.compile_log.summary import payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace import structured_log
 from tb_torchcompile_plugin.torch_names.records import PHASES
@@ -493,20 +493,14 @@ def test_payloads_are_stored_once_and_come_back(recording: Recording) -> None:
     records = records_of(logs(recording("breaks"))[0].read_bytes())
     summary = summary_of(records, payloads=True)
     texts = {record.payload for record in records if "dynamo_output_graph" in record.metadata}
-    stored = {
-        unpack_payload(summary.payloads[a.payload])
-        for a in summary.artifacts
-        if a.name == "dynamo_output_graph"
-    }
+    stored = {payload_text(summary, a.payload) for a in summary.artifacts if a.name == "dynamo_output_graph"}
     assert stored == texts
     assert len({payload.sha256 for payload in summary.payloads}) == len(summary.payloads)
     misses = [a for a in summary.artifacts if a.name == "fx_graph_cache_miss"]
-    parts = [
-        line for a in misses for line in json.loads(unpack_payload(summary.payloads[a.payload]))["components"]
-    ]
+    parts = [line for a in misses for line in json.loads(payload_text(summary, a.payload))["components"]]
     assert parts and not any("inductor_config" in line or "def forward" in line for line in parts)
     settings = {a.payload for a in summary.artifacts if a.name == "cache_key_settings"}
-    assert [len(json.loads(unpack_payload(summary.payloads[number]))) > 100 for number in settings] == [True]
+    assert [len(json.loads(payload_text(summary, number))) > 100 for number in settings] == [True]
     assert len(summary.SerializeToString()) < 300_000  # of 3.9 MB
 
 

@@ -85,7 +85,7 @@ def test_predictions_are_near_what_mending_brought(jobs: dict[str, JobSeen]) -> 
 def test_nobody_is_blamed_in_a_healthy_job(jobs: dict[str, JobSeen]) -> None:
     for name in ("healthy_ddp", "healthy_fsdp2", "healthy_tp", "shards_of_nearly_one_size"):
         _, run, first = jobs[name]
-        assert run.job and run.job.findings == [] and run.job.matched > 20, name
+        assert run.job and run.job.findings == [], name
         assert first is None or first.rule not in ("late_rank", "ranks_take_turns", "communication"), first
 
 

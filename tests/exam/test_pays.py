@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.causes.payback import payback
-from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
+from tb_torchcompile_plugin.analysis.causes.payback import Payback, payback
 from tb_torchcompile_plugin.api.session import Session
 
 pytestmark = pytest.mark.slow

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from jobs import job_in
+from jobs import job_in, members_of
 from profiles import key_of
 from recordings import Recording
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
-from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances
+from tb_torchcompile_plugin.job.instances import calls, first_shared_steps
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -50,7 +50,7 @@ def without_numbers(job: TracedJob, seq: bool) -> TracedJob:
 
 def grouped(job: TracedJob, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
     """Instances of which all calls are among the counted ones."""
-    return {frozenset(rows.tolist()) for rows in job.of(instances).members if counted[rows].all()}
+    return {frozenset(rows.tolist()) for rows in members_of(job) if counted[rows].all()}
 
 
 def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
@@ -66,7 +66,7 @@ def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
             for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))
         )
         assert by_torch == by_seq == by_count, name
-        apart = [np.ptp(times.end[rows]) for rows in job.of(instances).members]
+        apart = [np.ptp(times.end[rows]) for rows in members_of(job)]
         assert np.median(apart) <= 20_000, name
         matched += len(by_torch)
     assert len(jobs) >= 12 and matched > 300

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from forked import statuses
-from jobs import PG, host, written
+from jobs import PG, host, members_of, written
 from profiles import profile_of
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
@@ -67,7 +67,7 @@ def recorded(folder: Path, world: int, groups: int = 1) -> TracedJob:
 def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, world: int) -> None:
     job = recorded(tmp_path, world)
     known, times = job.of(calls), job.of(waits)
-    members = job.of(instances).members
+    members = members_of(job)
     whole = [rows for rows in members if known.kind_of(rows[0]).operation not in ("send", "recv")]
     assert sorted(map(len, whole)) == [world] * 3 * len(OF_A_STEP)
     in_order = sorted(whole, key=lambda rows: int(known.launch[rows[0]]))
@@ -86,7 +86,7 @@ def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, worl
 @pytest.mark.torch
 def test_where_a_job_has_several_groups_nothing_is_guessed(tmp_path: Path) -> None:
     job = recorded(tmp_path, 2, groups=2)
-    assert len(job.of(calls).begin) and job.of(instances).members == []
+    assert len(job.of(calls).begin) and members_of(job) == []
 
 
 def asynchronous(*begins: tuple[str, int, int]) -> list[Event]:
@@ -116,9 +116,7 @@ def test_calls_that_wait_for_a_thread_are_in_the_order_in_which_they_were_called
     events = {rank: [*steps[1:], *some] for rank, some in ranks.items()}
     job = written(tmp_path, events, [PG("0", (0, 1))])
     known = job.of(calls)
-    pairs = [
-        (known.kind_of(rows[0]).operation, known.launch[rows].tolist()) for rows in job.of(instances).members
-    ]
+    pairs = [(known.kind_of(rows[0]).operation, known.launch[rows].tolist()) for rows in members_of(job)]
     base = int(job.ranks[0].profile.trace.base_ns)
     assert pairs == [("all_reduce", [base + 43_000] * 2), ("broadcast", [base + 46_000] * 2)]
 
@@ -127,4 +125,4 @@ def test_labels_that_no_call_is_recorded_of_count_from_their_own_begin(tmp_path:
     alone = [one for one in asynchronous(("broadcast", 1_000, 2_000)) if "gloo" in one["name"]]
     job = written(tmp_path, {0: alone, 1: alone}, [PG("0", (0, 1))])
     known = job.of(calls)
-    assert known.launch.tolist() == known.begin.tolist() and len(job.of(instances).members) == 1
+    assert known.launch.tolist() == known.begin.tolist() and len(members_of(job)) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forked import statuses
-from jobs import job_in
+from jobs import job_in, members_of
 from tb_torchcompile_plugin.job.instances import Calls, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -89,7 +89,7 @@ def test_of_gloo_every_collective_is_the_one_that_the_program_made(tmp_path: Pat
     job = recorded(tmp_path, world)
     made = job.of(calls)
     assert (made.seq == -1).all() and (made.comms == -1).all(), "torch numbers them now"
-    names, members = numbers_of(job, made), job.of(instances).members
+    names, members = numbers_of(job, made), members_of(job)
     assert (job.of(instances).of_call >= 0).all() and len(members) == 3 * OF_A_STEP
     for rows in members:
         assert len(rows) == world and len({names[row] for row in rows.tolist()}) == 1

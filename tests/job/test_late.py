@@ -17,13 +17,7 @@ from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.job.as_early import (
-    changes_without_excess,
-    has_models,
-    job_clocks,
-    step_of_job_ns,
-    tied,
-)
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, step_of_job_ns, tied, without_excess
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import waited_in_steps
@@ -111,7 +105,7 @@ def test_without_the_excess_a_step_is_shorter_by_what_was_planted(tmp_path: Path
     made = planted(tmp_path, cause)
     (healthy := tmp_path / "healthy").mkdir()
     usual = training(healthy, RANKS, STEPS, lambda rank, step: USUAL.get(cause, Does()))
-    after = step_of_job_ns(job_clocks(made, changes_without_excess(made, [LATE])))
+    after = step_of_job_ns(job_clocks(made, {LATE: without_excess(made, LATE)}))
     now, wanted = step_of_job_ns(made.of(job_clocks)), step_of_job_ns(usual.of(job_clocks))
     shared = 3 * MS / RANKS if cause == "more_work" else 0  # work does not vanish
     assert now - wanted == pytest.approx(3 * MS, rel=0.02)
@@ -281,7 +275,7 @@ def test_causes_sum_to_the_excess_whatever_happens(
         assert begun[one.rank_index] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
     now = step_of_job_ns(made.of(job_clocks))
     for place in range(3):
-        assert step_of_job_ns(job_clocks(made, changes_without_excess(made, [place]))) <= now
+        assert step_of_job_ns(job_clocks(made, {place: without_excess(made, place)})) <= now
     assert np.array([one.step for one in made.of(job_clocks)]).min() == now
 
 

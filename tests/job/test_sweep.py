@@ -11,7 +11,7 @@ from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.job.as_early import changes_without_excess, job_clocks, step_of_job_ns, tied
+from tb_torchcompile_plugin.job.as_early import job_clocks, step_of_job_ns, tied, without_excess
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -71,7 +71,7 @@ def test_ranks_that_wait_by_turns_a_thousand_times(tmp_path: Path) -> None:
     made = training(tmp_path, 2, 1_000, lambda rank, step: Does(50_000 * (step % 2 == rank), kernels=1))
     recorded = [recorded_clock(one.profile).step for one in made.ranks]
     assert [clock.step for clock in made.of(job_clocks)] == recorded
-    mended = step_of_job_ns(job_clocks(made, changes_without_excess(made, [0, 1])))
+    mended = step_of_job_ns(job_clocks(made, {0: without_excess(made, 0), 1: without_excess(made, 1)}))
     assert min(recorded) - 50_000 <= mended < min(recorded) - 40_000
 
 

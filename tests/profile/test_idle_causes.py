@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kineto_helpers import named as rows_named
 from profiles import profile_in, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
@@ -255,7 +256,7 @@ def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_pat
     ]
     launched = [kernel("k", 200 + at, 1, **of_id(id_)) for at, id_ in enumerate((7, 8, 9))]
     profile = profile_with(tmp_path, [*host, *launched, kernel("k", 300, 1, correlation=5)])
-    (add,) = profile.trace.select(name="aten::add")
+    (add,) = rows_named(profile.trace, "aten::add")
     start, track = profile.trace.ts[add] - 12_000, np.array([profile.trace.track[add]], np.int64)
     (row,) = profile.of(ThreadActivity).split(np.array([start]), np.array([start + 100_000]), track) / 1000
     times = {name: us for name, us in zip(HOST_KINDS, row.tolist()) if us}

@@ -124,8 +124,8 @@ def test_in_recordings_only_the_program_is_the_users(recording: Recording, progr
 
 
 def test_a_frame_in_parts() -> None:
-    assert frame_of("a b/model(2).py(17): <lambda>") == ("a b/model(2).py", 17, "<lambda>")
-    assert frame_of("<eval_with_key>.28(4): forward") == ("<eval_with_key>.28", 4, "forward")
+    assert frame_of("a b/model(2).py(17): <lambda>") == ("a b/model(2).py", 17, "<lambda>", "")
+    assert frame_of("<eval_with_key>.28(4): forward") == ("<eval_with_key>.28", 4, "forward", "")
     assert frame_of("nn.Module: Net_0") is None and frame_of("<built-in function len>") is None
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from live import TRACE_LOGGER, fresh_recorder, in_a_fork, needs_torch, run, summaries, torch_before
 from tb_torchcompile_plugin.compile_log import summary as summary_file
-from tb_torchcompile_plugin.compile_log.summary import payload_text, unpack_payload
+from tb_torchcompile_plugin.compile_log.summary import payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
@@ -298,7 +298,7 @@ def test_payloads_come_back_whole(torch: Any, tmp_path: Path) -> None:
         torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
         summary = recorder.summary()
     graph = next(item for item in summary.artifacts if item.name == "dynamo_output_graph")
-    assert ".sin()" in unpack_payload(summary.payloads[graph.payload])
+    assert ".sin()" in payload_text(summary, graph.payload)
     assert graph.key.compile_id == "0/0"
 
 

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log.summary import unpack_payload
+from tb_torchcompile_plugin.compile_log.summary import payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, GeneratedKernel, Graph
 from tb_torchcompile_plugin.torch_names.records import TUNING_LOGGER
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles
@@ -87,7 +87,7 @@ def test_registers_of_all_configurations_and_the_texts_of_the_one_in_use(files: 
         ("XBLOCK=8, num_warps=4, num_stages=1", 68, False, False),
     ]
     assert summary.compiled_kernels[0].target == "cuda 90"
-    texts = {one.name: unpack_payload(summary.payloads[one.payload]) for one in summary.artifacts}
+    texts = {one.name: payload_text(summary, one.payload) for one in summary.artifacts}
     assert texts == {f"triton_ptx_{NAME}": ".version 8.7", f"triton_ttir_{NAME}": "module {}"}
     assert not summary_with(files, texts=False).artifacts
 

@@ -56,7 +56,7 @@ class Cause:
 
     id: ClassVar[str]  # of its findings; stable: users disable findings by it
     panel: ClassVar[Panel]
-    section: ClassVar[str] = ""  # of the panel, for findings without a row
+    section: ClassVar[str] = ""  # of the panel, for findings without a row; "" is the first one
     role: ClassVar[Role] = "specific"
     superseded_by: ClassVar[tuple[str, ...]] = ()  # ids that show the same problem with its cost or root
     needs_records: ClassVar[bool] = True  # False: valid even if records of GPUs or operators are missing

@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
-from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_without
+from tb_torchcompile_plugin.analysis.causes.payback import measured_step, run_facts
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
@@ -146,7 +146,6 @@ class CompileDoesNotPay(Cause):
 
     id = "compile_does_not_pay"
     panel = "compare"
-    section = "payback"
     needs_all = True
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -162,7 +161,7 @@ class CompileDoesNotPay(Cause):
         fixes.sort(key=lambda row: -row.predicted.gain_us if row.predicted else 0.0)
         also = [f", or first fix what limits the speed-up: {row.title}" for row in fixes[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
-        step = step_without(gain)
+        step = measured_step(gain, is_eager=False)
         yield self.finding(
             result.sentences[0].removesuffix("."),
             f"Run this model without torch.compile{''.join(also)}",

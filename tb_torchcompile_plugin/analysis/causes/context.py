@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
-from tb_torchcompile_plugin.analysis.causes.payback_result import Payback
+from tb_torchcompile_plugin.analysis.causes.payback import Payback
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     step_after,
 )
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.payback_result import step_with
+from tb_torchcompile_plugin.analysis.causes.payback import measured_step
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
@@ -178,7 +178,7 @@ class NothingCompiled(Cause):
         cause, by, is_minor = eager_cause(context), context.best("eager"), False
         predicted, why = by.predicted if by else None, cause.why
         if measured and measured.verdict == "worth_it":
-            by, predicted = None, step_with(measured)
+            by, predicted = None, measured_step(measured, is_eager=True)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
             why += f". {saves_up_to(predicted, 'If compiled', context.time_unit)}"

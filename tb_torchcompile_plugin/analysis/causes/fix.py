@@ -78,11 +78,6 @@ def with_call_time(points: Bools, ns: Int64s | int) -> Change:
     return lambda model: model._replace(own=np.where(points, ns, model.own))
 
 
-def with_call_time_at_most(points: Bools, ns: int) -> Change:
-    """Let these calls take at most this long."""
-    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
-
-
 def with_durations(work: Int64s, dur: Int64s | int) -> Change:
     """Let this work of the queue take this long."""
     return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
@@ -309,7 +304,9 @@ def as_one_graph(
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
         with_call_time((points & fused_away & ~first) | called, np.where(called, CALL_OF_GRAPH_NS, 0)),
-        with_call_time_at_most(quicker & ~fused_away, CALL_NS),
+        lambda model: model._replace(
+            own=np.where(quicker & ~fused_away, np.minimum(model.own, CALL_NS), model.own)
+        ),
         fused(work, dur),
     )
 

@@ -139,7 +139,6 @@ class Garbage(HostTimeCause):
     id = "garbage_collection"
     kind = "garbage"
     panel = "step"
-    section = "ledger"
     words = Words(
         "Python collects garbage{place}",
         "Collect less often: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
@@ -152,7 +151,6 @@ class DataLoading(HostTimeCause):
 
     id = "data_loading"
     panel = "step"
-    section = "ledger"
     words = Words(
         "The loop waits for the next batch{place}",
         "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
@@ -246,7 +244,6 @@ class Nothing(HostTimeByNameCause):
 
     id = "nothing"
     panel = "step"
-    section = "ledger"
     role = "symptom"
     words = Words(
         "Host time between operators is unaccounted for",
@@ -317,7 +314,6 @@ class ModuleLoad(HostTimeCause):
 
     id = "module_load"
     panel = "step"
-    section = "ledger"
     words = Words(
         "Code is loaded onto the GPU ({name}){place}",
         "This happens once per kernel: warm up with every shape before the profiled steps",
@@ -332,7 +328,6 @@ class Synchronise(PricedCause):
 
     id = "synchronise"
     panel = "step"
-    section = "ledger"
     superseded_by = ("operator", "python", "library", "garbage_collection", "data_loading", "copies")
     words = Words(
         "The host waits for the GPU {often} {each}, in {name}{place}",

@@ -1,19 +1,23 @@
-"""The first sentence of the tab: how long a step is, what bounds it, and what to change first."""
+"""The first sentences of the tab: how long a step is, what bounds it, what to change first; and the line of counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.overview_counts import Count, counts
-from tb_torchcompile_plugin.analysis.causes.payback import payback_sentence
+from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
 from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
-from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import CompiledShare, coverage
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, overlap_headline, total_s
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.finding import Finding, Panel
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, significant
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling
@@ -33,6 +37,17 @@ _BOUND: dict[Bound, str] = {
     "compile": "Compile-bound",
     "launch": "Host-bound",
 }
+_MIN_COVERED_PERCENT = 50.0  # below, the share that runs compiled is marked; chosen by eye
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A number with its noun."""
+
+    text: str
+    panel: Panel
+    section: str = ""
+    help: str = ""
+    tone: Literal["", "warn", "bad"] = ""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -41,7 +56,6 @@ class Overview(msgspec.Struct, frozen=True):
     headline: str  # `step`, and what was compiled
     step: str  # also in a report
     counts: list[Count]
-    coverage: CompiledShare | None  # None without a trace
     considered: list[str]  # what is not advised, each with its reason
     payback: str = ""  # whether compiling is worth it, "" where nothing was compiled
 
@@ -50,7 +64,7 @@ def overview(about: Profile | CompileData) -> Overview:
     """Return the sentences about a span, or about what a worker compiled."""
     if isinstance(about, CompileData):
         sentence = f"{'' if about.has_trace else 'No trace was read. '}{about.of(compiled_sentence)}"
-        return Overview(sentence, sentence, list(counts(about)), None, [])
+        return Overview(sentence, sentence, list(counts(about)), [])
     step, of = about.of(headline), about.of(time_unit)
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in about.of(findings).findings if not row.advised]
@@ -64,7 +78,6 @@ def overview(about: Profile | CompileData) -> Overview:
         headline=headline_with_compile(about, step),
         step=step,
         counts=[row for row in (basis, *counts(about)) if row.text],
-        coverage=about.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
         payback="" if about.trace.is_cut_off else about.of(payback_sentence),
     )
@@ -156,3 +169,78 @@ def _busy(profile: Profile) -> str:
     if len(busy) == 1:
         return f"GPU busy {least}{percent(busy[0])}"
     return f"{len(busy)} GPUs busy {least}{significant(min(busy))}–{significant(max(busy))} %"
+
+
+def counts(about: Profile | CompileData) -> Iterator[Count]:
+    """Yield how much runs compiled, what was compiled, and when compiling breaks even."""
+    data = about if isinstance(about, CompileData) else about.data
+    if isinstance(about, Profile) and about.of(recording_coverage).level != "insufficient":
+        yield from _covered(about)
+    if data and data.of(count_compilations):
+        inside = about.of(overlap_headline) if isinstance(about, Profile) else ""
+        yield Count(
+            f"{plural(data.of(count_compilations), 'compilation')}, {seconds(data.of(total_s))}",
+            "compile_time",
+            help=inside or "Frames that torch.compile turned into graphs",
+        )
+    yield from _problems(about, data)
+    if isinstance(about, Profile) and not about.trace.is_cut_off:
+        yield from _payback(about)
+
+
+def _covered(profile: Profile) -> Iterator[Count]:
+    share = profile.of(coverage)
+    covered = share.host_percent if share.gpu_percent is None else share.gpu_percent
+    if covered is None:
+        return
+    empty = plural(
+        share.empty_compilations or 0, "compilation has no operator", "compilations have no operator"
+    )
+    yield Count(
+        f"{percent(covered)} of {'host' if share.gpu_percent is None else 'GPU'} time compiled",
+        "compilations",
+        "regions",
+        f"The share of the step that runs compiled; {empty}",
+        "warn" if covered < _MIN_COVERED_PERCENT else "",
+    )
+
+
+def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterator[Count]:
+    breaks = about.of(count_sites)
+    if breaks is not None:
+        what = "Places where Dynamo leaves a graph and returns to Python"
+        yield Count(plural(breaks, "graph break"), "graph_breaks", "", what, "warn" if breaks else "")
+    if data is None:
+        return
+    again = data.of(recompiles)
+    cost_s = sum(row.duration_s or 0.0 for row in again)
+    yield Count(
+        plural(len(again), "recompile") + (f", {seconds(cost_s)}" if cost_s else ""),
+        "recompiles",
+        help="Frames that were compiled again because a guard failed",
+        tone="warn" if again else "",
+    )
+    results = [cache.result for row in data.of(compilations) for cache in row.cache]
+    if results:
+        what = "Lookups in inductor’s graph cache and AOTAutograd’s cache that found an entry"
+        yield Count(f"cache hits {results.count('hit')}/{len(results)}", "compile_time", "startup", what)
+    if failures := sum(row.failure is not None for row in data.of(compilations)):
+        what = "Frames that failed to compile and run eagerly"
+        yield Count(plural(failures, "failure"), "compile_time", "", what, "bad")
+
+
+def _payback(profile: Profile) -> Iterator[Count]:
+    """Yield after how many steps compiling has paid for itself."""
+    if not (sentence := profile.of(payback_sentence)):
+        return
+    found = profile.of(payback)
+    text = "no break-even" if found.gain[0].verdict == "not_worth_it" else "break-even unknown"
+    if found.break_even:
+        row = found.break_even[0]
+        low, high = row.low_steps, row.high_steps
+        text = (
+            f"break-even after {low:,}–{high:,} steps" if high else f"break-even after {low:,} steps or more"
+        )
+        if found.gain[0].determined_by == "measured":
+            text = f"break-even after {row.steps:,} steps"
+    yield Count(text, "compare", "payback", sentence)

@@ -4,48 +4,28 @@ A step is compared with that of the baseline run, the same program eager (or, of
 compiled one with the eager one that the model of the steps predicts; otherwise it is unknown.
 """
 
-from collections import Counter
+import statistics
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
+import msgspec
+from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.payback_result import (
-    NOTHING_RAN,
-    UNKNOWN,
-    BreakEven,
-    CompileSeconds,
-    Gain,
-    Payback,
-    RunFacts,
-    break_even,
-    is_compiled,
-    measured_gain,
-    predicted_gain,
-    run_facts,
-    why_not_comparable,
-)
-from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
-from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost
+from tb_torchcompile_plugin.analysis.causes.uncompiled import uncompiled
+from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
+from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
+from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
+from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, differences, program, ran_compiled
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
+from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
-from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
-from tb_torchcompile_plugin.profile.compiled import regions
+from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_time
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
-from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
-from tb_torchcompile_plugin.torch_names.slices import OPERATOR
+from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprofiled_steps
 
 _MIN_MINUTES_S = 120  # shorter times are written in seconds; chosen by eye
 _FOLDERS = "into folders next to each other, such as `runs/eager` and `runs/compiled`"
@@ -56,29 +36,191 @@ _HOW_TO_KNOW = {
     "makes its whole function run eagerly",
     "unknown": f"Record the program once with and once without `torch.compile`, {_FOLDERS}",
 }
-_SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
-_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
+# From so many steps on, the means of 8 parts show how they vary: they follow one another.
+_PARTS, _MIN_STEPS = 8, 32
+_VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
+
+PaybackVerdict = Literal["worth_it", "not_worth_it", "unknown"]
+DeterminedBy = Literal["measured", "eager_predicted", "nothing_ran", "unknown"]
+Caches = Literal["recorded", "cold", "warm"]
 
 
-class Assumed(NamedTuple):
-    """What one eager operator is assumed to take; chosen by eye."""
+class SteadyTimes(NamedTuple):
+    """The steps that do not compile; None where they are unknown."""
 
-    tensors: float  # that it reads and writes
-    launch_ns: int  # of host time
-
-
-USUAL, LEAST, MOST = Assumed(2.25, 10_000), Assumed(1.5, 5_000), Assumed(3.0, 18_000)
+    unprofiled: StepTimes | None
+    profiled: StepTimes | None
 
 
-class _Comparison(NamedTuple):
-    gain: Gain
+def steady_steps(profile: Profile) -> SteadyTimes:
+    """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
+    step, steady = profile.of(step_time), profile.of(profile_steps.steady_steps)
+    profiled = step_times((steady.lengths / 1000).tolist()) if steady else None
+    if not step.unprofiled_steps:
+        # Steps take as long profiled as not if a GPU is the limit, or where those noted are no shorter.
+        is_noted = bool(profile.data and profile.data.of(unprofiled_steps))
+        return SteadyTimes(profiled if step.clock == "gpu" or is_noted else None, profiled)
+    kept = (profile.of(step_lengths) / 1000).tolist()
+    # Of many steps the means of a few parts, so that slow changes do not count as chance.
+    size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
+    parts = step_times(
+        [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
+    )
+    return SteadyTimes(parts and replace(parts, mean_us=step.step_us), profiled)
+
+
+class RunFacts(NamedTuple):
+    """What is known of one run for a comparison."""
+
+    run: str  # its name
+    compiled: bool  # whether compiled code ran
+    tried: bool  # whether torch compiled any frame
+    steady: SteadyTimes
     cost: CompileCost | None
-    refused: str  # why the baseline run does not count, a sentence or ""
+    program: ProgramFacts
+
+
+def run_facts(profile: Profile) -> RunFacts:
+    """Return what is known of the run of a span."""
+    return RunFacts(
+        run="",
+        compiled=profile.of(ran_compiled),
+        tried=bool(profile.summary and profile.summary.compilations),
+        steady=profile.of(steady_steps),
+        cost=profile.data.of(compile_cost) if profile.data else None,
+        program=profile.of(program),
+    )
+
+
+def is_compiled(run: RunFacts, other: RunFacts) -> bool | None:
+    """Whether the first of two runs is the compiled one, by what ran or what torch tried; None where both are alike."""
+    if run.compiled != other.compiled:
+        return run.compiled
+    return run.tried if not run.compiled and run.tried != other.tried else None
+
+
+def why_not_comparable(run: RunFacts, other: RunFacts) -> str:
+    """Return why a run cannot be compared with its baseline run, a sentence; "" where it can."""
+    name = f"run {other.run}"
+    if is_compiled(run, other) is None:
+        return f"Both this run and {name} {'ran compiled code' if other.compiled else 'are eager'}."
+    found = differences(run.program, other.program, ("this run", name))
+    return next((text for kind, text in found if kind != "torch"), "")
+
+
+class BreakEven(msgspec.Struct, frozen=True):
+    """After how many steps the time spent compiling is gained back."""
+
+    name: Annotated[Caches, column_head("Caches")]
+    cost_s: Annotated[float, column_head("Compile time")]
+    steps: Annotated[int, column_head("Break-even step")]
+    low_steps: Annotated[int, column_head("At best")]
+    high_steps: Annotated[int | None, column_head("At worst")]  # None where a step may gain nothing
+    after_s: Annotated[float, column_head("Run time until then")]
+
+
+class Gain(msgspec.Struct, frozen=True):
+    """What compiling saves in a steady step (µs)."""
+
+    verdict: PaybackVerdict
+    determined_by: DeterminedBy
+    eager_us: Annotated[float | None, column_head("Eager step")]
+    compiled_us: Annotated[float | None, column_head("Compiled step")]
+    gain_us: float | None
+    low_us: Annotated[float | None, column_head("Gain at least")]
+    high_us: Annotated[float | None, column_head("Gain at most")]
+    eager_run: str  # the name of the baseline run; "" for this one and for none, as `compiled_run`
+    compiled_run: str
+
+
+class CompileSeconds(msgspec.Struct, frozen=True):
+    """Compile time, and what it is with other caches; None where this run does not show it."""
+
+    blocked_s: Annotated[float, column_head("Compile time")]
+    cold_s: Annotated[float | None, column_head("With cold caches")]
+    warm_s: Annotated[float | None, column_head("With warm caches")]
+    cache_hits: int
+    cache_lookups: int
+
+
+class Payback(msgspec.Struct, frozen=True):
+    """Whether compiling is worth it."""
+
+    sentences: tuple[str, ...]  # the answer first, then what it is based on
+    gain: Annotated[tuple[Gain, ...], column_head("Steady step, eager and compiled")]  # one row
+    cost: Annotated[tuple[CompileSeconds, ...], column_head("Compile time by caches")]
+    # () where compiling is not worth it, or that is unknown.
+    break_even: Annotated[tuple[BreakEven, ...], column_head("Break-even")]
+
+
+UNKNOWN = Gain("unknown", "unknown", None, None, None, None, None, "", "")
+NOTHING_RAN = Gain("not_worth_it", "nothing_ran", None, None, None, None, None, "", "")
+
+
+def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
+    """Return the gain of two runs: none if it is within chance, unknown if chance is large."""
+    times = eager.steady.unprofiled, compiled.steady.unprofiled
+    if None in times:  # profiling makes one slower than the other, so both are taken profiled
+        times = eager.steady.profiled, compiled.steady.profiled
+    compared = step_time_difference(*times, PAYBACK)
+    if compared is None:
+        return UNKNOWN
+    before, after, chance = compared.baseline.mean_us, compared.candidate.mean_us, compared.noise_us or 0.0
+    gain = before - after
+    verdict: PaybackVerdict = "worth_it" if gain > chance else "not_worth_it"
+    if abs(gain) <= chance and chance > _VAGUE * before:
+        verdict = "unknown"
+    return Gain(
+        verdict=verdict,
+        determined_by="measured",
+        eager_us=before,
+        compiled_us=after,
+        gain_us=gain,
+        low_us=gain - chance,
+        high_us=gain + chance,
+        eager_run=eager.run,
+        compiled_run=compiled.run,
+    )
+
+
+def predicted_gain(eager: tuple[float, float, float], compiled_us: float) -> Gain:
+    """Return the gain from an eager step (µs) with its lowest and highest value; unknown if it may have either sign."""
+    middle, low, high = (us - compiled_us for us in eager)
+    verdict: PaybackVerdict = "unknown" if low <= 0 < high else "worth_it" if low > 0 else "not_worth_it"
+    return Gain(verdict, "eager_predicted", eager[0], compiled_us, middle, low, high, "", "")
+
+
+def measured_step(gain: Gain, *, is_eager: bool) -> Predicted:
+    """Return the eager step and after it the compiled one, or the other way round, of two measured runs."""
+    eager, compiled, low, high = _numbers(gain.eager_us, gain.compiled_us, gain.low_us, gain.high_us)
+    if is_eager:
+        return Predicted(eager, compiled, eager - high, eager - low, 100 * (1 - compiled / eager))
+    return Predicted(compiled, eager, compiled + low, compiled + high, 100 * (1 - eager / compiled))
+
+
+def break_even(gain: Gain, cost: CompileCost | None) -> tuple[BreakEven, ...]:
+    """Return break-even with this run's caches, and with others as far as that is known; () where it is not."""
+    if cost is None or gain.verdict != "worth_it":
+        return ()
+    gain_us, low, high, eager = _numbers(gain.gain_us, gain.low_us, gain.high_us, gain.eager_us)
+    others: tuple[tuple[Caches, float | None], ...] = (("cold", cost.cold_s), ("warm", cost.warm_s))
+    known = [(name, s) for name, s in others if s is not None and s != cost.blocked_s]
+    rows = []
+    for name, cost_s in [("recorded", cost.blocked_s), *known]:
+        steps, least = (round(cost_s * 1e6 / each) for each in (gain_us, high))
+        most = round(cost_s * 1e6 / low) if low > 0 else None
+        rows.append(BreakEven(name, cost_s, steps, least, most, steps * eager / 1e6))
+    return tuple(rows)
+
+
+def _numbers(*values: float | None) -> list[float]:
+    """Return values that are known once there is a gain."""
+    return [value for value in values if value is not None]
 
 
 def payback(profile: Profile) -> Payback:
     """Return the answer for a span, compared with its baseline run where there is one."""
-    gain, cost, refused = profile.of(_comparison)
+    gain, cost, refused = _comparison(profile)
     even = break_even(gain, cost)
     return Payback(
         sentences=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, refused)),
@@ -90,10 +232,8 @@ def payback(profile: Profile) -> Payback:
 
 def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
-    gain, cost, _ = profile.of(_comparison)
-    if gain.determined_by == "unknown" and not cost:
-        return ""
-    return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
+    found = profile.of(payback)
+    return "" if found.gain[0].determined_by == "unknown" and not found.cost else found.sentences[0]
 
 
 def payback_of(profile: Profile, other: Profile) -> str:
@@ -105,22 +245,23 @@ def payback_of(profile: Profile, other: Profile) -> str:
     return answer(gain, break_even(gain, cost), cost)
 
 
-def _comparison(profile: Profile) -> _Comparison:
+def _comparison(profile: Profile) -> tuple[Gain, CompileCost | None, str]:
+    """Return the gain, compile time, and why the baseline run does not count, a sentence or ""."""
     facts, baseline_run = profile.of(run_facts), profile.baseline_run
     if facts.tried and not facts.compiled:
         is_known = profile.of(coverage).level != "insufficient"
-        return _Comparison(NOTHING_RAN if is_known else UNKNOWN, facts.cost, "")
+        return NOTHING_RAN if is_known else UNKNOWN, facts.cost, ""
     if baseline_run is None:
-        return _Comparison(_predicted(profile, facts), facts.cost, profile.of(_unsteady))
+        return _predicted(profile, facts), facts.cost, profile.of(_unsteady)
     try:
         baseline = baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
     except UserError as error:
         refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
-        return _Comparison(_predicted(profile, facts), facts.cost, refused)
+        return _predicted(profile, facts), facts.cost, refused
     if why := why_not_comparable(facts, baseline):
         refused = f"Run {baseline.run} does not show the gain. {why}"
-        return _Comparison(_predicted(profile, facts), facts.cost, refused)
-    return _Comparison(*_measured(facts, baseline), "")
+        return _predicted(profile, facts), facts.cost, refused
+    return *_measured(facts, baseline), ""
 
 
 def _measured(run: RunFacts, other: RunFacts) -> tuple[Gain, CompileCost | None]:
@@ -201,75 +342,3 @@ def _long(s: float) -> str:
         return seconds(s)
     minutes = s / 60
     return plural(round(minutes), "minute") if minutes >= 10 else f"{minutes:.1f} minutes"
-
-
-def uncompiled(profile: Profile) -> tuple[float, float, float] | None:
-    """Predict a step without torch.compile (µs), with the lowest and the highest value.
-
-    None without a prediction, a generated kernel or its code.
-
-    In the model each fused kernel becomes its operators. Each of those reads and writes its tensors by itself, at the
-    bandwidth of the fused kernel; its launch takes the host as long as an operator's does. The guards and wrappers of
-    compiled code are gone, kernels of libraries stay. What an operator moves and what its launch takes is not known
-    exactly: so there is a range.
-    """
-    if profile.of(why_nothing):
-        return None
-    operators, _ = profile.of(_fused)
-    if not operators.any():
-        return None
-    trace = profile.trace
-    inside = fix.time_inside(profile, profile.of(fix.compiled_times))
-    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
-    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
-    # Row -1, where nothing was recorded, is the last.
-    by_library = np.append(is_operator, False)[profile.of(host_segments).row]
-    no_wrappers = fix.without_host_time(np.where(by_library, 0, inside))
-    changes = (fix.in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
-    times = [after_ns(profile, change) / 1000 for change in changes]
-    return times[0], min(times), max(times)
-
-
-def _unfused(profile: Profile, assumed: Assumed) -> fix.Change:
-    queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(launch_sequence), profile.of(_fused)
-    generated = operators > 0
-    alone = operators * assumed.tensors / np.maximum(tensors, 1)
-    longer = np.where(operators > 1, np.maximum(alone, 1.0), 1.0)
-    dur = np.maximum((queue.dur * longer).astype(np.int64), operators * _SHORTEST_NS)
-    launches = np.zeros(len(lane), np.int64)
-    np.add.at(launches, queue.point[generated], operators[generated])
-    return fix.in_sequence(
-        fix.with_call_time(launches > 0, launches * assumed.launch_ns),
-        fix.with_durations(np.flatnonzero(generated), dur[generated]),
-    )
-
-
-def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Return of how many operators each work of the queue is made, 0 for unknown, and how many tensors it moves."""
-    queue_rows = profile.of(gpu_queue).row
-    operators, tensors = np.zeros((2, len(queue_rows)), np.int64)
-    for rows in profile.of(kernel_launches):
-        for launches in groups(rows) if rows.device != "cpu" else ():
-            if rows.category[launches[0]] in _TRITON:
-                work = indices_in(queue_rows, rows.index[launches])
-                work = work[work >= 0]
-                operators[work], tensors[work] = _made_of(profile, kernel_name(profile, rows, launches))
-    return operators, tensors
-
-
-def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:
-    """Return the (operators, tensors) of one launch; zeros where the code of the kernel is unknown."""
-    generated = profile.of(regions.generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
-    if generated is None:
-        return 0, 0
-    definition = generated.definition
-    times = profile.of(_kernels_by_node, generated.code)
-    nodes = sum(1 / times[node] for node in definition.source_nodes if not is_view(node))
-    # Kernels without nodes are counted by operators instead.
-    named = 0 if definition.source_nodes else sum(not is_view(name) for name in definition.aten_ops)
-    return max(round(nodes), named, 1), (definition.signature or "").count("_ptr")
-
-
-def _kernels_by_node(profile: Profile, code: GraphCode) -> Counter[str]:
-    """Return how many kernels of a graph each node is part of: a reduction in two parts is one operator."""
-    return Counter(node for row in code.definitions.values() for node in set(row.source_nodes))

@@ -58,7 +58,6 @@ class Scenario(msgspec.Struct, frozen=True):
     fixes: list[FixRow]  # largest gain first
     left_out: int  # fixes that are not listed
     selected: list[str]
-    unneeded: list[str]  # picked ones that bring nothing in addition to the others
     unknown: list[str]  # picked ids of no fix
 
 
@@ -107,7 +106,6 @@ def scenario_with(profile: Profile, offer: PossibleFixes, selected: Sequence[str
         fixes=[_in_words(row, of, is_needless=row.id in unneeded) for row in shown],
         left_out=len(rows) - len(shown),
         selected=chosen_ids,
-        unneeded=unneeded,
         unknown=[fix_id for fix_id in ids if fix_id not in offered_ids],
     )
 

@@ -207,7 +207,6 @@ class Batch(PricedCause):
 
     id = "batch"
     panel = "step"
-    section = "ledger"
     role = "generic"
     words = Words(
         "Forward and backward run {often} for each step of the optimizer{place}",

@@ -30,7 +30,6 @@ class LargeSite(Cause):
 
     id = "large_site"
     panel = "step"
-    section = "ledger"
     needs_all = True
     limits = ("site_percent",)
 

@@ -27,11 +27,7 @@ _MIN_UNKNOWN_PERCENT = 1.0  # of a step, from which it is worth a sentence (chos
 
 def job_report(job: Job, whole: bool = False) -> rows.JobReport:
     """Return who waits for whom, why, and how fast collectives are; of many ranks some, unless the whole is wanted."""
-    residual, of_call, late = (
-        job.of(clocks).residual_ns_p95,
-        job.of(instances).of_call,
-        job.of(rows.late_ranks),
-    )
+    residual, late = job.of(clocks).residual_ns_p95, job.of(rows.late_ranks)
     shown: Sequence[int] = range(len(job.digests))
     if whole or len(shown) <= _MAX_RANKS:
         waits, collectives = rows.wait_rows(job), rows.collective_rows(job)
@@ -52,8 +48,6 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
         missing_ranks=job.missing,
         world_size=job.world_size,
         clock_residual_us_p95=None if residual is None else residual / 1000,
-        matched=int((of_call >= 0).sum()),
-        unmatched=int((of_call < 0).sum()),
         by_rank=[job.of(rows.rank_rows)[index] for index in shown],
         waits=waits,
         collectives=collectives,

@@ -165,8 +165,6 @@ class JobReport(msgspec.Struct, frozen=True):
     missing_ranks: list[int]  # with any, waiting is a lower bound
     world_size: int | None
     clock_residual_us_p95: float | None  # how far apart the ranks' clocks still are
-    matched: int
-    unmatched: int  # calls that belong to no instance
     by_rank: list[RankRow]
     waits: list[WaitRow]
     collectives: list[CollectiveRow]

@@ -92,7 +92,10 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        changes = (as_early.changes_without_excess(job, indices, shared) for shared in variants)
+        changes = (
+            {index: job.of(as_early.without_excess, index, shared) for index in indices}
+            for shared in variants
+        )
         return _after(job, *(_replayed_ns(job, change) for change in changes))
     known = chain.explained([row for row in lates if row.rank_index in indices])
     return _shorter(job.of(now_ns), chain.saved_share(job, indices), known)

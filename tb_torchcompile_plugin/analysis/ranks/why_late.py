@@ -128,7 +128,8 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
         return None
     compiled = forward_compilations(data.summary)
     windows = list(_windows(job, index, lates))
-    keys = [key for key, row in compiled.items() if _is_in(optional_seconds(row, "start_ns"), windows)]
+    starts = {key: optional_seconds(row, "start_ns") for key, row in compiled.items()}
+    keys = [key for key, s in starts.items() if s and any(begin <= s < end for begin, end in windows)]
     if not keys:
         return None
     functions = grouped(
@@ -173,10 +174,6 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
         compiles = any(blamed.cause in COMPILING and ns > 0 for blamed, ns in row.parts.items())
         if row.rank_index == index and compiles:
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
-
-
-def _is_in(start: float | None, windows: list[tuple[float, float]]) -> bool:
-    return start is not None and any(begin <= start < end for begin, end in windows)
 
 
 def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Iterator[Missed]:

@@ -140,7 +140,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     rows = []
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
         frame = python_frames.frame_of(trace.names[caller]) if caller >= 0 else None
-        file, line, function = frame or (None, None, None)
+        file, line, function, _ = frame or (None, None, None, None)
         op = EagerOp(
             name=node_name(trace.names[name]),
             kind=kind or _KINDS[code],

@@ -91,7 +91,7 @@ class UserLines:
             self.info.setdefault(line, LineInfo(sampled.function, None, False))
         for code, name in enumerate(profile.trace.names):
             if is_user_function(name) and (frame_in_stack := frame_of(name)):
-                file, number, function = frame_in_stack
+                file, number, function, _ = frame_in_stack
                 line = UserLine(self.whole_path(file), number)
                 self.functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))

@@ -228,7 +228,7 @@ def _launched(trace: Trace, row: int) -> list[int]:
     correlation = int(trace.correlation[row])
     if trace.cats[trace.cat[row]] not in RUNTIME_CATS or correlation < 0:
         return []
-    rows: list[int] = trace.slices_of("correlation", correlation).tolist()
+    rows: list[int] = np.flatnonzero(trace.correlation == correlation).tolist()
     return [other for other in rows if trace.cats[trace.cat[other]] in GPU_CATS]
 
 
@@ -269,7 +269,7 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
         name = trace.names[trace.name[row]]
         frame = frame_of(name) if trace.cats[trace.cat[row]] == PYTHON_FUNCTION else None
         if frame and is_user_function(name):
-            return SourceLine(*frame)
+            return SourceLine(*frame[:3])
         row = int(trace.parent[row])
     return None
 

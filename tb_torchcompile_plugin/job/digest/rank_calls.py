@@ -194,7 +194,9 @@ def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
             operation=(operation := operation_of(word or label)),
             group=Group(group, _ranks(ranks)) if group else only if _is_certain(word, label) else None,
             dtype=dtype,
-            message_bytes=_message(operation, sent, received, element_bytes(dtype)),
+            message_bytes=message_bytes(operation, sent * size, received * size)
+            if (size := element_bytes(dtype)) and sent >= 0
+            else -1,
             source=sender,
             destination=receiver,
         )
@@ -223,10 +225,6 @@ def collective_labels(trace: Trace, rows: Int64s) -> Int64s:
 def _is_certain(word: str, label: str) -> bool:
     """Whether torch recorded what it is. A kernel's name is not enough, and coalesced calls are of no one kind."""
     return bool(word or collective(label)) and operation_of(word or label) != "other"
-
-
-def _message(operation: Operation, sent: int, received: int, element: int | None) -> int:
-    return message_bytes(operation, sent * element, received * element) if element and sent >= 0 else -1
 
 
 def _ranks(text: str) -> tuple[int, ...]:

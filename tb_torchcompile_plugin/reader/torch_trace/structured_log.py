@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,6 @@ def _broken(before: Sequence[pb.Compilation], resumed: pb.Compilation) -> pb.Com
     return next((row for row in same if row.function in callers[-1:]), None)
 
 
-OnBytes = Callable[[int, int], None]
-
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 # Chosen by hand.
@@ -81,12 +79,9 @@ class LogIdentity:
     end_ns: int | None
 
 
-def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
-    """Read one log, plain or gz. `progress(bytes_read, bytes_total)` is called every few MB.
-
-    Raises UserError if the file cannot be opened or holds no record at all.
-    """
-    return _LogReader(path, progress).read()
+def read_log(path: str) -> CompileSummary:
+    """Read one log, plain or gz. Raises UserError if the file cannot be opened or holds no record at all."""
+    return _LogReader(path).read()
 
 
 def log_identity(path: str) -> LogIdentity:
@@ -137,9 +132,8 @@ def _loads(text: str) -> Any:
 class _LogReader:
     """One pass over one log."""
 
-    def __init__(self, path: str, progress: OnBytes | None) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._progress = progress
         self._log = CompileLog(payloads=True, loads=_loads)
         self._tolerated: Counter[str] = Counter()
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -202,8 +196,6 @@ class _LogReader:
             while chunk := source.read(offset, CHUNK_BYTES):
                 yield chunk
                 offset += len(chunk)
-                if self._progress is not None:
-                    self._progress(source.consumed(offset), source.size)
         if source.problem:
             self._log.records.unreadable[source.problem] += 1
 

@@ -182,17 +182,10 @@ class Trace(Contents):
             if name.startswith(prefix)
         }
 
-    def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
-        """Return rows (int64, ascending) of the slices of these categories and this name."""
-        masks = []
-        if cat is not None:
-            wanted = {cat} if isinstance(cat, str) else set(cat)
-            masks.append(np.array([text in wanted for text in self.cats], bool)[self.cat])
-        if name is not None:
-            masks.append(np.array([text == name for text in self.names], bool)[self.name])
-        if not masks:
-            return np.arange(len(self))
-        return np.flatnonzero(np.logical_and(*masks) if len(masks) > 1 else masks[0])
+    def select(self, *, cat: str | Iterable[str]) -> Array:
+        """Return rows (int64, ascending) of the slices of these categories."""
+        wanted = {cat} if isinstance(cat, str) else set(cat)
+        return np.flatnonzero(np.array([text in wanted for text in self.cats], bool)[self.cat])
 
     @kept
     def window(self) -> tuple[int, int]:
@@ -249,10 +242,6 @@ class Trace(Contents):
         ops = self.call_rows
         return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
 
-    def slices_of(self, column: str, value: int) -> Array:
-        """Return rows where an id column (correlation, external_id, python_id, …) has this value."""
-        return np.flatnonzero(self.columns[column] == value)
-
     @cached_once
     def _args_reader(self) -> ArgsReader:
         return ArgsReader(self.path, self.columns, self.file)
@@ -261,10 +250,6 @@ class Trace(Contents):
         """Fetch all args of one slice from the file. Raises UserError where the file has changed or gone."""
         args = self._args_reader.read(int(self.event[row]))[1].get("args")
         return args if isinstance(args, dict) else {}
-
-    def offset(self, row: int) -> int:
-        """Return the byte offset of the slice's `{` in the (inflated) file."""
-        return self._args_reader.read(int(self.event[row]))[0]
 
 
 def read_trace(

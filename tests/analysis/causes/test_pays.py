@@ -10,18 +10,19 @@ import pytest
 from profiles import data_of, profile_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
-from tb_torchcompile_plugin.analysis.causes.payback import payback, uncompiled
-from tb_torchcompile_plugin.analysis.causes.payback_result import (
+from tb_torchcompile_plugin.analysis.causes.payback import (
     RunFacts,
     SteadyTimes,
     break_even,
     measured_gain,
+    payback,
     predicted_gain,
     run_facts,
     steady_steps,
+    uncompiled,
     why_not_comparable,
 )
+from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kineto_helpers import named
 from profiles import answered, graphs, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import (
     call_overhead,
@@ -106,7 +107,7 @@ def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):
     trace = made.trace
 
     def total(*names):
-        return sum(int(trace.dur[trace.select(cat="cpu_op", name=name)].sum()) for name in names) / 1000
+        return sum(int(trace.dur[named(trace, name)].sum()) for name in names) / 1000
 
     answer = overhead(made)
     assert answer.guard_us == total("TorchDynamo Cache Lookup") and answer.calls == 15

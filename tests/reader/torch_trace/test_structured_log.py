@@ -81,15 +81,6 @@ def test_the_size_of_chunks_makes_no_difference(
     assert read_log(path) == whole
 
 
-def test_progress_ends_at_the_whole_file(recording: Recording, tmp_path: Path) -> None:
-    (path,) = recording("breaks").glob("*.log")
-    for file in (str(path), written(tmp_path, gzip.compress(path.read_bytes()), NAME + ".gz")):
-        seen: list[tuple[int, int]] = []
-        read_log(file, lambda done, total, seen=seen: seen.append((done, total)))  # type: ignore[misc]
-        size = Path(file).stat().st_size
-        assert seen[-1] == (size, size)
-
-
 # -- bad input ----------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jobs import ALL_REDUCE, PG, launched, metadata_of
+from kineto_helpers import named
 from recordings import Recording
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
@@ -53,7 +54,7 @@ def test_each_column_of_a_made_up_trace(tmp_path: Path) -> None:
     params = slice_("record_param_comms", 0, 1, **large)
     events = [*(event for pair in kernels for event in pair), params, slice_("aten::mm", 5, 1)]
     trace = read_trace(str(write_trace(tmp_path, events)), workers=1)
-    rows = np.concatenate((trace.select(cat="kernel"), trace.select(name="record_param_comms")))
+    rows = np.concatenate((trace.select(cat="kernel"), named(trace, "record_param_comms")))
     kept = {*TEXTS.values(), *NUMBERS.values()}
     wanted = [
         {name: value for name, value in args.items() if name in kept} for args in (large, send, recv, large)
@@ -62,7 +63,7 @@ def test_each_column_of_a_made_up_trace(tmp_path: Path) -> None:
         if "Comms Id" in one:
             one["Comms Id"] = str(one["Comms Id"])
     assert written_of(trace, rows) == wanted
-    assert written_of(trace, trace.select(name="aten::mm")) == [{}]
+    assert written_of(trace, np.array(named(trace, "aten::mm"))) == [{}]
 
 
 def test_real_kernels_have_what_their_events_say(recording: Recording) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 import fuzz_kineto
-from kineto_helpers import assert_same, read_in_stretches
+from kineto_helpers import assert_same, named, read_in_stretches
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace import source as kineto_source
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
@@ -88,14 +88,14 @@ def test_mended(read: Read, broken: str, name: str, reason: str) -> None:
     assert others(trace) == [name]
     at = document().index('"a4"') and document(broken).index(broken)
     assert problems(trace) == [f"events with {reason}, repaired: 1 (the first at byte {at})"]
-    row = int(trace.select(name=name)[0])
+    row = named(trace, name)[0]
     assert isinstance(trace.args(row), dict)
-    assert trace.offset(row) == at
+    assert trace._args_reader.read(int(trace.event[row]))[0] == at
 
 
 def test_decimal_commas_keep_their_value(read: Read) -> None:
     trace = read(document(event("c", "12,345", "6,789")))
-    row = int(trace.select(name="c")[0])
+    row = named(trace, "c")[0]
     assert (trace.ts[row], trace.dur[row]) == (12345, 6789)
 
 
@@ -148,7 +148,7 @@ def test_a_long_list_of_things_like_events(read: Read) -> None:
 def test_ids_as_text(read: Read) -> None:
     args = '"External id": "12", "correlation": "7", "stream": "9", "device": "0", "grid": "[2, 6, 1]"'
     trace = read(document(event("c", args=args, cat="kernel")))
-    row = int(trace.select(name="c")[0])
+    row = named(trace, "c")[0]
     ids = [trace.columns[name][row] for name in ("external_id", "correlation", "stream", "device")]
     assert ids == [12, 7, 9, 0]
     assert trace.texts["grid"] == ["[2, 6, 1]"]
@@ -158,7 +158,7 @@ def test_ids_as_text(read: Read) -> None:
 def test_numbers_past_any_float_are_no_ids(read: Read, size: str) -> None:
     """One with that many digits takes minutes to write out, or cannot be."""
     trace = read(document(event("c", args=f'"External id": {size}, "stream": 7.0, "x": {size}')))
-    row = int(trace.select(name="c")[0])
+    row = named(trace, "c")[0]
     assert [trace.columns[name][row] for name in ("external_id", "stream")] == [-1, 7]
 
 
@@ -172,7 +172,7 @@ def test_a_process_of_a_number_that_no_column_holds(read: Read, pid: str) -> Non
 
 def test_epoch_time_stamps_keep_their_nanoseconds(read: Read) -> None:
     trace = read(document(event("c", "1790857026123456.789")))
-    assert trace.ts[trace.select(name="c")[0]] == 1790857026123456789
+    assert trace.ts[named(trace, "c")[0]] == 1790857026123456789
 
 
 def test_no_events(read: Read) -> None:
