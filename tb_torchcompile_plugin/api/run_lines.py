@@ -29,7 +29,7 @@ _READ_AHEAD = 8  # runs in the queue: whoever asks again asks for more
 _PAUSE_S = 0.2  # between looks whether a reading may go on
 
 
-class Logdir(Protocol):
+class ListedRuns(Protocol):
     """What the runs are read from: a session."""
 
     catalog: Catalog
@@ -57,7 +57,7 @@ class RunLines:
         """Read no more."""
         self._queue.close()
 
-    def all_runs(self, session: Logdir, pin: str) -> lines.AllRuns:
+    def all_runs(self, session: ListedRuns, pin: str) -> lines.AllRuns:
         """Return a line for each run, and begin to read the newest that have none.
 
         Asking again keeps the reading alive; otherwise it stops after a while.
@@ -73,7 +73,7 @@ class RunLines:
             self._queue.ask(place.run, place.span, start)
         return lines.all_runs(runs, pin, waiting[0].run if waiting else "")
 
-    def _read(self, session: Logdir, run: str, reading: Reading[None]) -> None:
+    def _read(self, session: ListedRuns, run: str, reading: Reading[None]) -> None:
         """Read what the line of a run shows. What cannot be read is not tried again until it changes."""
         workers = session.catalog.workers(run)
         place, worker, span = span_of_run(run, workers)
@@ -156,7 +156,7 @@ def _source(worker: WorkerFiles, span: SpanFile | None, workers: Sequence[Worker
     return AnswerSource(files_of(worker, span, workers))
 
 
-def _give_way(session: Logdir, reading: Reading[None]) -> bool:
+def _give_way(session: ListedRuns, reading: Reading[None]) -> bool:
     """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
     while session.is_reading and not reading.stop():
         sleep(_PAUSE_S)

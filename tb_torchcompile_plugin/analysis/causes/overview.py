@@ -40,7 +40,7 @@ _BOUND: dict[Bound, str] = {
 _MIN_COVERED_PERCENT = 50.0  # below, the share that runs compiled is marked; chosen by eye
 
 
-class Count(msgspec.Struct, frozen=True):
+class OverviewCount(msgspec.Struct, frozen=True):
     """A number with its noun."""
 
     text: str
@@ -55,7 +55,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     headline: str  # `step`, and what was compiled
     step: str  # also in a report
-    counts: list[Count]
+    counts: list[OverviewCount]
     considered: list[str]  # what is not advised, each with its reason
     payback: str = ""  # whether compiling is worth it, "" where nothing was compiled
 
@@ -73,7 +73,7 @@ def overview(about: Profile | CompileData) -> Overview:
         for row in about.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
-    basis = Count(_capitalized(about.of(_basis)), "step", "steps", "The steps of the sentence above")
+    basis = OverviewCount(_capitalized(about.of(_basis)), "step", "steps", "The steps of the sentence above")
     return Overview(
         headline=headline_with_compile(about, step),
         step=step,
@@ -171,14 +171,14 @@ def _busy(profile: Profile) -> str:
     return f"{len(busy)} GPUs busy {least}{significant(min(busy))}–{significant(max(busy))} %"
 
 
-def counts(about: Profile | CompileData) -> Iterator[Count]:
+def counts(about: Profile | CompileData) -> Iterator[OverviewCount]:
     """Yield how much runs compiled, what was compiled, and when compiling breaks even."""
     data = about if isinstance(about, CompileData) else about.data
     if isinstance(about, Profile) and about.of(recording_coverage).level != "insufficient":
         yield from _covered(about)
     if data and data.of(count_compilations):
         inside = about.of(overlap_headline) if isinstance(about, Profile) else ""
-        yield Count(
+        yield OverviewCount(
             f"{plural(data.of(count_compilations), 'compilation')}, {seconds(data.of(total_s))}",
             "compile_time",
             help=inside or "Frames that torch.compile turned into graphs",
@@ -188,7 +188,7 @@ def counts(about: Profile | CompileData) -> Iterator[Count]:
         yield from _payback(about)
 
 
-def _covered(profile: Profile) -> Iterator[Count]:
+def _covered(profile: Profile) -> Iterator[OverviewCount]:
     share = profile.of(coverage)
     covered = share.host_percent if share.gpu_percent is None else share.gpu_percent
     if covered is None:
@@ -196,7 +196,7 @@ def _covered(profile: Profile) -> Iterator[Count]:
     empty = plural(
         share.empty_compilations or 0, "compilation has no operator", "compilations have no operator"
     )
-    yield Count(
+    yield OverviewCount(
         f"{percent(covered)} of {'host' if share.gpu_percent is None else 'GPU'} time compiled",
         "compilations",
         "regions",
@@ -205,16 +205,16 @@ def _covered(profile: Profile) -> Iterator[Count]:
     )
 
 
-def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterator[Count]:
+def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterator[OverviewCount]:
     breaks = about.of(count_sites)
     if breaks is not None:
         what = "Places where Dynamo leaves a graph and returns to Python"
-        yield Count(plural(breaks, "graph break"), "graph_breaks", "", what, "warn" if breaks else "")
+        yield OverviewCount(plural(breaks, "graph break"), "graph_breaks", "", what, "warn" if breaks else "")
     if data is None:
         return
     again = data.of(recompiles)
     cost_s = sum(row.duration_s or 0.0 for row in again)
-    yield Count(
+    yield OverviewCount(
         plural(len(again), "recompile") + (f", {seconds(cost_s)}" if cost_s else ""),
         "recompiles",
         help="Frames that were compiled again because a guard failed",
@@ -223,13 +223,13 @@ def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterato
     results = [cache.result for row in data.of(compilations) for cache in row.cache]
     if results:
         what = "Lookups in inductor’s graph cache and AOTAutograd’s cache that found an entry"
-        yield Count(f"cache hits {results.count('hit')}/{len(results)}", "compile_time", "startup", what)
+        yield OverviewCount(f"cache hits {results.count('hit')}/{len(results)}", "compile_time", "startup", what)
     if failures := sum(row.failure is not None for row in data.of(compilations)):
         what = "Frames that failed to compile and run eagerly"
-        yield Count(plural(failures, "failure"), "compile_time", "", what, "bad")
+        yield OverviewCount(plural(failures, "failure"), "compile_time", "", what, "bad")
 
 
-def _payback(profile: Profile) -> Iterator[Count]:
+def _payback(profile: Profile) -> Iterator[OverviewCount]:
     """Yield after how many steps compiling has paid for itself."""
     if not (sentence := profile.of(payback_sentence)):
         return
@@ -243,4 +243,4 @@ def _payback(profile: Profile) -> Iterator[Count]:
         )
         if found.gain[0].determined_by == "measured":
             text = f"break-even after {row.steps:,} steps"
-    yield Count(text, "compare", "payback", sentence)
+    yield OverviewCount(text, "compare", "payback", sentence)
