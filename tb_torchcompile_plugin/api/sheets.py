@@ -38,24 +38,11 @@ def key_of(row: msgspec.Struct) -> str:
     return ",".join(dict.fromkeys(parts)) or NONE
 
 
-SAYS = "sentences"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
     (
-        *(
-            "key",
-            "depth",
-            "parent",
-            "epoch",
-            "slices",
-            "kernels_of",
-            "kernel_row",
-            "panel",
-            "row",
-            "stack",
-            "code",
-        ),
-        *("longest_row", "longest_start_us"),
+        *("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row"),
+        *("stack", "code", "longest_row", "longest_start_us"),
     )
 )
 _UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")

@@ -39,10 +39,8 @@ _GAP = 2
 _DETAILS = frozenset(
     (
         *("docs_url", "explanation", "hints", "graph_key", "output_code_file", "artifact", "code_line"),
-        *("idle", "start_s", "first_us", "last_us", "longest_start_us", "longest_row", "why_no_text"),
-        *("whole_function", "source_lines", "modules", "compilation", "worker", "span", "achieved"),
-        *("step_gpu_idle_us", "wall_percent", "aten_ops", "bandwidth_gb_s"),
-        *("configs", "phases_percent", "parts", "lines_from"),
+        *("idle", "start_s", "why_no_text", "whole_function", "source_lines", "compilation", "worker"),
+        *("span", "step_gpu_idle_us", "configs", "graph_nodes", "graph_inputs", "phases_percent", "parts"),
     )
 )
 _PLACES = ("file", "where", "run", "compile_id", "resume_compile_id")  # are to be typed or opened

@@ -27,12 +27,7 @@ _PANELS = frozenset(get_args(Panel))
 _SHOWS: dict[Panel, tuple[str, ...]] = {
     "compare": ("payback",),
     "compilations": (
-        "compiled_regions",
-        "cuda_graphs",
-        "exports",
-        "export_issues",
-        "frame_times",
-        "problems",
+        *("compiled_regions", "cuda_graphs", "exports", "export_issues", "frame_times", "problems"),
     ),
     "compile_time": ("autotune", "compile_functions", "startup"),
     "findings": ("what_if",),
