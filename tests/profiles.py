@@ -148,7 +148,7 @@ def kernels_and_categories_are_all_gpu_events(profile: Profile) -> None:
 
 
 def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
-    report, scenario = ask(profile, "step_breakdown"), ask(profile, "what_if")
+    report, scenario = ask(profile, "step"), ask(profile, "what_if")
     for step in filter(None, [*report.steps, report.window]):
         assert total(part.time_us for part in step.parts) == ns(step.wall_us)
     time = ask(profile, "span").step_time

@@ -35,7 +35,7 @@ class Answers:
 def figures(folder: Path, capsys: Capture) -> dict[str, float | None]:
     assert main(["compare", str(folder), str(folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["comparison"]
-    return {row["name"]: row["value"]["a"] for row in document["figures"]}
+    return {row["name"]: row["value"]["baseline"] for row in document["figures"]}
 
 
 @pytest.fixture(params=["recompile_count", "pytorch163093_plateau", "breaks"])
@@ -91,7 +91,7 @@ def test_what_was_compiled_while_profiling_is_one_number(capsys: Capture) -> Non
     assert duration(inside_us) in answers.span["headlines"]["compile_time"]
     folder = str(CASES / "pytorch163093_plateau")
     assert main(["compare", folder, folder]) == 0
-    assert f"1 step of A compiles, for {duration(inside_us)}" in " ".join(capsys.readouterr().out.split())
+    assert f"1 step of the baseline compiles ({duration(inside_us)})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_on_a_cpu_the_cost_of_a_break_is_unknown(capsys: Capture) -> None:

@@ -250,7 +250,7 @@ def different(profile: Profile, more: tuple[Shown, ...] = ()) -> set[tuple[str, 
     for shown in (*answers(profile), *more):
         if not any(fnmatchcase(shown.where, pattern) for pattern in OTHERS):
             found |= {*compared(shown, expected), *another_length(shown, expected)}
-            key = shown.row.get("key")
+            key = shown.row.get("key") or str(shown.row.get("row")).partition(":")[2]
             if (
                 shown.name in ("saves_us", "cost_us")
                 and key in costs
@@ -311,7 +311,7 @@ def test_and_the_report_and_both_texts_show_it(
     report = read_report(str(folder))
     more = printed(folder, report, profile, capsys)
     step = profile.of(step_time)
-    first = f"{'Step' if step.steps else 'Span'} {duration(step.step_us)}"
+    first = f"{duration(step.step_us)} {'per step' if step.steps else 'in this span'}"
     assert others == [] and any(first in row.value for row in more if row.where == "screen")
     assert different(profile, more) == set()
 

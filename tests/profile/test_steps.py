@@ -115,7 +115,7 @@ def test_one_launch_without_steps_has_a_clock(tmp_path: Path) -> None:
     assert recorded_clock(profile).gpu == 5_000 and not [
         row for row in span_findings(profile) if row.predicted
     ]
-    assert "Span 5.00 µs" in headline(profile)
+    assert "5.00 µs in this span" in headline(profile)
 
 
 def test_nor_is_it_of_a_program_that_prefetches(recording: Recording) -> None:

@@ -430,20 +430,6 @@ export interface CompiledRegion {
   backward_gpu_us: number | null;
 }
 
-export interface CompiledShare {
-  gpu_percent: number | null;
-  host_percent: number | null;
-  empty_compilations: number | null;
-}
-
-export interface Count {
-  text: string;
-  panel: Panel;
-  section: string;
-  help: string;
-  tone: '' | 'bad' | 'warn';
-}
-
 export interface Coverage {
   level: Level;
   rows: CoverageRow[];
@@ -1020,13 +1006,6 @@ export interface IdleReason {
   longest_row: number | null;
 }
 
-export interface InnerTable {
-  rows: string;
-  title: string;
-  names: string[];
-  columns: SheetColumn[];
-}
-
 export interface InstanceCall {
   rank: number;
   start_us: number;
@@ -1059,8 +1038,6 @@ export interface JobReport {
   missing_ranks: number[];
   world_size: number | null;
   clock_residual_us_p95: number | null;
-  matched: number;
-  unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
   collectives: CollectiveRow[];
@@ -1089,7 +1066,6 @@ export interface JobStep {
 
 export interface JobsCompared {
   verdict: string;
-  notice: string | null;
   step_time: StepTimeDifference | null;
   ranks: RankCompared[];
   collectives: CollectiveCompared[];
@@ -1195,8 +1171,6 @@ export interface Lane {
   title: string;
   depths: number;
   slices: number;
-  crossing: number;
-  crossing_from: number;
   unit: string | null;
   note: string;
   folded: boolean;
@@ -1543,10 +1517,17 @@ export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 export interface Overview {
   headline: string;
   step: string;
-  counts: Count[];
-  coverage: CompiledShare | null;
+  counts: OverviewCount[];
   considered: string[];
   payback: string;
+}
+
+export interface OverviewCount {
+  text: string;
+  panel: Panel;
+  section: string;
+  help: string;
+  tone: '' | 'bad' | 'warn';
 }
 
 export interface Pair {
@@ -1857,7 +1838,6 @@ export interface Scenario {
   fixes: FixRow[];
   left_out: number;
   selected: string[];
-  unneeded: string[];
   unknown: string[];
 }
 
@@ -1891,7 +1871,7 @@ export interface SheetTable {
   title: string;
   names: string[];
   columns: SheetColumn[];
-  inner: InnerTable[];
+  inner: SheetTable[];
 }
 
 export interface Sheets {
@@ -2290,7 +2270,6 @@ export interface WindowHeader {
   bucket_ns: number;
   names: string[];
   columns: Record<string, WindowColumn>;
-  notes: string[];
 }
 
 export type WorkFrom = 'copy' | 'inductor' | 'shapes';
@@ -2325,7 +2304,6 @@ export interface AboutRun {
   job_map: JobMap;
   rank_findings: RankFindings;
   rank_what_if: Scenario;
-  rank_collectives: Collectives;
 }
 
 export interface AboutSpan {

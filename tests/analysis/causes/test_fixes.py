@@ -234,7 +234,7 @@ def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path, last: str) 
     path.write_text(text[: text.index(last) - 30])
     profile = profile_of(path)
     assert scenario(profile).why_nothing == (
-        "The trace is cut off, and a part of it does not tell how long a step takes."
+        "The trace is cut off, so the length of a step is unknown and no fix is predicted."
     )
     assert not [row for row in span_findings(profile) if row.predicted]
 
