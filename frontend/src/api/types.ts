@@ -1632,7 +1632,6 @@ export interface Program {
   kernel_us: number;
   unknown_us: number;
   steps: number;
-  has_steps: boolean;
   host_from: HostFrom | null;
 }
 
@@ -1689,13 +1688,10 @@ export interface PythonTime {
   headline: string;
   note: string;
   recorded: boolean;
-  has_steps: boolean;
   functions: PythonFunction[];
   parts: PythonPart[];
   threads: string[];
   frames: StackFrames;
-  left_out: number;
-  idle_threads: number;
 }
 
 export interface RankCompared {
