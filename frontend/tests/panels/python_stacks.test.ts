@@ -19,13 +19,10 @@ const time = (functions: PythonFunction[], frames: PythonTime['frames'], threads
   headline: '',
   note: '',
   recorded: true,
-  has_steps: true,
   functions,
   parts: [],
   threads,
   frames,
-  left_out: 0,
-  idle_threads: 0,
 });
 
 const drawn = (answer: PythonTime, opened: number[] = []) =>

@@ -1,7 +1,7 @@
 """What is compiled too often, too late, without caches, or without benefit?"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations, p
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
-    failed_guards_clause,
+    FailedGuard,
     frame_of,
     recompiled_frames,
     recompiles,
@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
 
 _MAX_LINES = 3  # of the program, in one finding
+_MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 
 
 class Recompiles(HostTimeCause):
@@ -263,3 +264,24 @@ class CacheMissed(Cause):
                 {"lookups": count},
                 severity="info",
             )
+
+
+def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
+    """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
+    texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
+    if not texts:
+        return ""
+    more = f" and {len(texts) - thresholds.MAX_NAMES} more" if len(texts) > thresholds.MAX_NAMES else ""
+    which = "the guard" if len(texts) == 1 else "guards"
+    return f"; {which} that failed: {'; '.join(texts[: thresholds.MAX_NAMES])}{more}"
+
+
+def failed_guard_advice(guard: FailedGuard | None) -> str:
+    """Return "The guard that failed last is s == 0. If this number varies, …", "" where nothing is advised."""
+    return f"The guard that failed last is {_short(guard)}. {guard.advice}" if guard and guard.advice else ""
+
+
+def _short(guard: FailedGuard) -> str:
+    # The text may end in a comment of the compiler, far to the right.
+    text = " ".join(guard.text.partition("  #")[0].split())
+    return text[:_MAX_GUARD_CHARS] + ("…" if len(text) > _MAX_GUARD_CHARS else "")

@@ -17,12 +17,13 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     split_code,
     step_after,
 )
+from tb_torchcompile_plugin.analysis.causes.compiling import failed_guard_advice
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
-from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import (
     about,

@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 
+_TRACEBACK = "exception_stack_trace"  # among torch's metrics
 Row = TypeVar("Row", Compilation, GraphBreak, recompile_rows.Recompile)
 
 
@@ -112,20 +113,14 @@ def _select(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
     return [row for row in rows if (row.epoch, row.compile_id) == (epoch, compile_id)]
 
 
-def _metrics(data: CompileData, key: CompileKey, name: str) -> Iterator[Any]:
-    """Yield the values of one field of torch's compilation metrics, those of the forward first."""
-    messages = [row for row in (*data.summary.compilations, *data.summary.runtime_metrics) if row.key == key]
-    for message in sorted(messages, key=lambda row: row.direction):
-        if name in message.metrics:
-            yield json.loads(message.metrics[name])
-
-
 def _traceback(
     data: CompileData, texts: list[Artifact], key: CompileKey, warnings: list[Notice]
 ) -> str | None:
     if traceback := _last_text(data, texts, names.ERROR, warnings):
         return traceback
-    values = list(_metrics(data, key, "exception_stack_trace"))
+    messages = (*data.summary.compilations, *data.summary.runtime_metrics)
+    recorded = [row for row in messages if row.key == key and _TRACEBACK in row.metrics]
+    values = [json.loads(row.metrics[_TRACEBACK]) for row in sorted(recorded, key=lambda row: row.direction)]
     lines = values[0] if values and isinstance(values[0], list) else values
     return "\n".join(str(line) for line in lines) or None
 

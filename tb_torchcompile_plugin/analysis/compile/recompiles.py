@@ -5,7 +5,6 @@ torch's recompile reasons are prose, not a contract: a line that is not understo
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,7 +12,6 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
@@ -27,7 +25,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 SymbolOrigin = Literal["asked", "changed", "data"]
 SIZE = ".size()["  # behind an input, in the source of one of its sizes
-_MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
     "or compile with dynamic=True. If only the last batch of a data set is shorter, drop_last=True avoids it.",
@@ -225,13 +222,10 @@ def _with_new_value(guard: FailedGuard, changes: list[DynamicChange], values: di
 
 def recompiles_headline(data: CompileData) -> str:
     """Summarize in a sentence: "3 recompiles cost 2.10 s of compile time."."""
-    rows = data.of(recompiles)
+    if not (rows := data.of(recompiles)):
+        return data.none_of("recompiles")
     total = duration(1e6 * sum(row.duration_s or 0 for row in rows))
-    return (
-        f"{plural(len(rows), 'recompile')} cost {total} of compile time."
-        if rows
-        else data.none_of("recompiles")
-    )
+    return f"{plural(len(rows), 'recompile')} cost {total} of compile time."
 
 
 def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
@@ -294,27 +288,6 @@ def failed_guard(reason: str) -> FailedGuard:
         line=line,
         advice=_ADVICE[topic].format_map({"source": "it", "index": "0", **values}),
     )
-
-
-def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
-    """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
-    texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
-    if not texts:
-        return ""
-    more = f" and {len(texts) - MAX_NAMES} more" if len(texts) > MAX_NAMES else ""
-    which = "the guard" if len(texts) == 1 else "guards"
-    return f"; {which} that failed: {'; '.join(texts[:MAX_NAMES])}{more}"
-
-
-def failed_guard_advice(guard: FailedGuard | None) -> str:
-    """Return "The guard that failed last is s == 0. If this number varies, …", "" where nothing is advised."""
-    return f"The guard that failed last is {_short(guard)}. {guard.advice}" if guard and guard.advice else ""
-
-
-def _short(guard: FailedGuard) -> str:
-    # The text may end in a comment of the compiler, far to the right.
-    text = " ".join(guard.text.partition("  #")[0].split())
-    return text[:_MAX_GUARD_CHARS] + ("…" if len(text) > _MAX_GUARD_CHARS else "")
 
 
 def dynamic_compilations(data: CompileData) -> list[record.Key]:

@@ -68,13 +68,10 @@ class PythonTime(msgspec.Struct, frozen=True):
     headline: str
     note: str  # whose code ran, and what is left out
     recorded: bool
-    has_steps: bool  # whether times are per step
     functions: list[PythonFunction]
     parts: list[PythonPart]
     threads: list[str]
     frames: StackFrames
-    left_out: int  # frames that are too short
-    idle_threads: int  # threads that called no operator, mostly wait and are not counted
 
 
 def python(profile: Profile) -> PythonTime:
@@ -99,13 +96,10 @@ def python(profile: Profile) -> PythonTime:
         headline=_headline(functions, parts, steps),
         note=_note(parts, steps, left_out, idle_threads),
         recorded=recorded,
-        has_steps=steps > 0,
         functions=functions,
         parts=parts,
         threads=[thread.thread_name or str(thread.tid) for thread in threads],
         frames=frames,
-        left_out=left_out,
-        idle_threads=idle_threads,
     )
 
 

@@ -127,7 +127,6 @@ class Program(msgspec.Struct, frozen=True):
     kernel_us: float  # of all kernels: that of the lines and `unknown_us` together
     unknown_us: float  # of kernels of unknown lines
     steps: int  # by which all times are divided; 1 where there are none
-    has_steps: bool
     # stacks: the time in which a function was the user's innermost one; launches: that of the calls that launched a
     # line's kernels.
     host_from: HostFrom | None
@@ -170,10 +169,9 @@ class LineTimes:
 def source(profile: Profile) -> Program:
     """Return all lines that anything was recorded of."""
     times = profile.of(source_times)
-    has_steps = len(profile.of(StepWindows)) > 0
     steps = max(len(profile.of(StepWindows)), 1)
     gpu = len(profile.of(gpu_work).index) > 0
-    when = "per step" if has_steps else "in this span"
+    when = "per step" if len(profile.of(StepWindows)) else "in this span"
     host_from: HostFrom | None = "launches" if gpu else None
     if PYTHON_FUNCTION in profile.trace.cats:
         host_from = "stacks"
@@ -189,7 +187,6 @@ def source(profile: Profile) -> Program:
         kernel_us=us(times.all) / steps,
         unknown_us=us(times.unknown) / steps,
         steps=steps,
-        has_steps=has_steps,
         host_from=host_from,
     )
 
