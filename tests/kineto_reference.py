@@ -15,14 +15,12 @@ FIELDS = {
     "stream": "stream",
     "sequence": "Sequence number",
     "forward_thread": "Fwd thread id",
-    "python_id": "Python id",
-    "python_parent": "Python parent id",
 }
 # what each sort of slice may carry; a value in the args of another sort is no id of it
 CARRIED = {
     "gpu": ("correlation", "external_id", "device", "stream"),
     "runtime": ("correlation", "external_id"),
-    "python": ("python_id", "python_parent"),
+    "python": (),
     "host": ("correlation", "external_id", "sequence", "forward_thread", "device", "stream"),
 }
 

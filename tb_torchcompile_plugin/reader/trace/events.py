@@ -32,8 +32,6 @@ _NO_TEXT = Raw(b"")
 ARG_NAMES = {
     "external": "External id",
     "external_old": "external id",
-    "python_id": "Python id",
-    "python_parent": "Python parent id",
     "python_module": "Python module id",
     "sequence": "Sequence number",
     "forward_thread": "Fwd thread id",
@@ -87,7 +85,7 @@ COLLECTIVE_FIELDS = (
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
     GPU: _GPU_FIELDS,
     RUNTIME: _LAUNCH_FIELDS,
-    PYTHON: ("python_id", "python_parent", "python_module"),
+    PYTHON: ("python_module",),
     HOST: _HOST_FIELDS,
     # the one operator whose work does not follow from its shapes alone
     CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),

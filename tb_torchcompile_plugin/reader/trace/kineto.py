@@ -76,8 +76,8 @@ class Trace(Contents):
     """One trace file as columns: arrays of length n, one row per `ph=X` slice, by (track, ts, -dur, file order).
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
-    Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread, python_id,
-    python_parent. They, rows and indices are int32 if the column fits, otherwise int64. `event` is the slice's place
+    Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread.
+    They, rows and indices are int32 if the column fits, otherwise int64. `event` is the slice's place
     among all events of the file.
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.
@@ -103,8 +103,6 @@ class Trace(Contents):
     stream = _Column()
     sequence = _Column()
     forward_thread = _Column()
-    python_id = _Column()
-    python_parent = _Column()
     depth = _Column()
     parent = _Column()
     self_ns = _Column()

@@ -33,10 +33,7 @@ from tb_torchcompile_plugin.torch_names.slices import KERNEL, PYTHON_FUNCTION, c
 _ESCAPES = str.maketrans({"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r"})
 _DRIVE = re.compile(r"[A-Za-z]:[\\\b\t\n\f\r]")
 _ROWS = 1 << 18  # rows that are permuted and written at once
-_DENSE = (
-    *("correlation", "external_id", "device", "stream", "sequence", "forward_thread"),
-    *("python_id", "python_parent"),
-)
+_DENSE = ("correlation", "external_id", "device", "stream", "sequence", "forward_thread")
 _NAMES = {"external_id": "external"}  # of a column among the args
 SPARSE = (
     *("registers", "shared_memory", "occupancy", "bytes", "kernel_num_gb", "kernel_flop", "python_module"),

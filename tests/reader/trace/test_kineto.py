@@ -89,15 +89,6 @@ def test_few_slices_columns_agree_with_args(recording: Recording) -> None:
         trace.sparse("colour")
 
 
-def test_python_ids(recording: Recording) -> None:
-    trace = read_trace(str(next(recording("breaks").glob("*.pt.trace.json"))))
-    rows = trace.select(cat="python_function")
-    assert (trace.python_id[rows] > 0).all()
-    assert (trace.python_parent[rows] == -1).sum() == 2
-    assert (np.delete(trace.python_id, rows) == -1).all()
-    assert np.flatnonzero(trace.python_id == trace.python_id[rows[5]]).tolist() == [rows[5]]
-
-
 def test_tracks_and_window(recording: Recording) -> None:
     trace = read_trace(str(next(recording("breaks").glob("*.pt.trace.json"))))
     assert any(track.process_name.startswith("python") for track in trace.tracks)

@@ -71,7 +71,7 @@ class EventPrefixes(dict[bytes, int]):
 
 # fields whose numbers run on from event to event, in torch's order
 _RUNNING: dict[tuple[int, ...], tuple[str, ...]] = {
-    (events.PYTHON,): ("python_parent", "python_id", "Ev Idx"),
+    (events.PYTHON,): ("Python parent id", "Python id", "Ev Idx"),
     (events.RUNTIME,): ("external", "correlation"),
     (events.GPU, events.COLLECTIVE): ("external", "correlation"),
     (events.HOST, events.CONVOLUTION, events.PARAMETERS): ("external", "Ev Idx"),
