@@ -91,7 +91,9 @@ def test_what_was_compiled_while_profiling_is_one_number(capsys: Capture) -> Non
     assert duration(inside_us) in answers.span["headlines"]["compile_time"]
     folder = str(CASES / "pytorch163093_plateau")
     assert main(["compare", folder, folder]) == 0
-    assert f"1 step of the baseline compiles ({duration(inside_us)})" in " ".join(capsys.readouterr().out.split())
+    assert f"1 step of the baseline compiles ({duration(inside_us)})" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_on_a_cpu_the_cost_of_a_break_is_unknown(capsys: Capture) -> None:

@@ -23,7 +23,8 @@ def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Re
         "  Launches: 3\n  Mean: ",
         "  GB/s: ",
         "  Bytes from: inductor\n",
-        "  Compile id: 0/0\n", "  Graph key: ",
+        "  Compile id: 0/0\n",
+        "  Graph key: ",
         "x = self.conv1(x)",
         "def triton_poi_fused_0(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr",
     ):

@@ -28,7 +28,7 @@ SAYS = {  # of what the title says
     "late:recompile": "compiles for",
     "late:rotating": "Ranks take turns",
     "late:slow_gpu": "the same kernels, and they take",
-    "late:sync": "The host waits for the GPU 144 times a step, in aten::item",
+    "late:sync": "The host waits for the GPU 144 times per step, in aten::item",
     "late:work": "more to compute",
 }
 WITHIN_POINTS = 20.0  # of a step, of every job; all but one are within 15

@@ -250,7 +250,8 @@ def different(profile: Profile, more: tuple[Shown, ...] = ()) -> set[tuple[str, 
     for shown in (*answers(profile), *more):
         if not any(fnmatchcase(shown.where, pattern) for pattern in OTHERS):
             found |= {*compared(shown, expected), *another_length(shown, expected)}
-            key = shown.row.get("key") or str(shown.row.get("row")).partition(":")[2]
+            is_mark = shown.name == "cost_us"  # on a line, which leads to the row of the site
+            key = str(shown.row.get("row")).partition(":")[2] if is_mark else shown.row.get("key")
             if (
                 shown.name in ("saves_us", "cost_us")
                 and key in costs

@@ -1613,7 +1613,6 @@ export interface Program {
   kernel_us: number;
   unknown_us: number;
   steps: number;
-  has_steps: boolean;
   host_from: HostFrom | null;
 }
 
@@ -1670,13 +1669,10 @@ export interface PythonTime {
   headline: string;
   note: string;
   recorded: boolean;
-  has_steps: boolean;
   functions: PythonFunction[];
   parts: PythonPart[];
   threads: string[];
   frames: StackFrames;
-  left_out: number;
-  idle_threads: number;
 }
 
 export interface RankCompared {

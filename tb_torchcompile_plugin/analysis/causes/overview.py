@@ -223,7 +223,9 @@ def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterato
     results = [cache.result for row in data.of(compilations) for cache in row.cache]
     if results:
         what = "Lookups in inductor’s graph cache and AOTAutograd’s cache that found an entry"
-        yield OverviewCount(f"cache hits {results.count('hit')}/{len(results)}", "compile_time", "startup", what)
+        yield OverviewCount(
+            f"cache hits {results.count('hit')}/{len(results)}", "compile_time", "startup", what
+        )
     if failures := sum(row.failure is not None for row in data.of(compilations)):
         what = "Frames that failed to compile and run eagerly"
         yield OverviewCount(plural(failures, "failure"), "compile_time", "", what, "bad")

@@ -54,9 +54,7 @@ def profile(
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
     said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
     assert said.startswith("Host-bound: 6.02 ms per step, GPU busy 2.61 %. ")
-    assert said.endswith(
-        " Mean of 3 steps. 2 compilations took 6.00 s, none inside the profiled steps."
-    )
+    assert said.endswith(" Mean of 3 steps. 2 compilations took 6.00 s, none inside the profiled steps.")
 
 
 def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
