@@ -126,7 +126,6 @@ CANVAS = "canvas[role='application']"
 
 def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
     tab.open(run="breaks", panel="overview")
-    tab.click("nav[aria-label='Panels'] a", "Run")
     tab.click("nav[aria-label='Panels'] a", "Timeline")
     tab.wait_focus(CANVAS)
     before = tab.address()
@@ -137,7 +136,7 @@ def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
 def test_idle_time_is_a_lane_and_a_launch_has_its_place(tab: Tab) -> None:
     tab.open(run="breaks", panel="kernels", **{"search.kernels": "triton_poi"})
     tab.click("table[aria-label='Kernels'] tr[data-row='0']")
-    tab.click("aside a", "The first one on the timeline")
+    tab.click("aside a", "First launch on the timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Idle")
     tab.wait_text("section[aria-label='Details']", "Queue time")
     tab.wait_text("section[aria-label='Details']", "Idle before")

