@@ -112,7 +112,7 @@ def test_a_kernels_code_launch_and_gap_before(tab: Tab) -> None:
 def test_which_rank_the_others_wait_for(tab: Tab, runs: dict[str, str]) -> None:
     with within(tab, 1, runs["late rank"]) as visitor:
         tab.wait_text("h1", "Rank 1")
-        visitor.click("h1 a", "Ranks")
+        visitor.click("nav a", "Ranks")
         tab.rows("Ranks")
 
 

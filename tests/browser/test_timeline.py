@@ -322,7 +322,7 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     open_timeline(tab)
     tab.script(PERFETTO)
     tab.click("summary", "Save")
-    tab.wait_text("[role='toolbar']", "on the internet")
+    tab.wait_text("[role='toolbar']", "Nothing is uploaded")
     assert tab.script("return [opened.length, messages.length]") == [0, 0]
     tab.click("button", "Open in ui.perfetto.dev")
     tab.wait_text("[role='toolbar']", "Handed over.")

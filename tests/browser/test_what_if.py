@@ -11,7 +11,7 @@ from traces import Event, in_steps, slice_
 pytestmark = pytest.mark.browser
 
 BOXES = "[aria-label='Findings'] label:has(input), [aria-label='Smaller fixes'] label"
-GRAPHS = "Launching the 2 compiled graphs"
+GRAPHS = "The GPU waits for kernel launches"
 
 
 def ticked(tab: Tab) -> list[str]:

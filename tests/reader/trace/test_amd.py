@@ -59,12 +59,12 @@ def test_kernels_have_their_category_and_bandwidth(profile: Profile) -> None:
 
 
 def test_waiting_for_the_gpu_is_told_from_launching(profile: Profile) -> None:
-    (gpu,) = gpu_utilization(profile).idle
-    assert gpu.idle_us == 100 + 50
-    assert (
-        gpu.causes.waiting_for_gpu_us == 90 + 50
-    )  # until the first wait ends, and all the while the copy is waited for
-    assert gpu.causes.eager_operators_us == 6 and gpu.causes.kernel_launches_us == 4
+    gaps = gpu_utilization(profile).longest_gaps
+    assert sum(gap.idle_us for gap in gaps) == 100 + 50
+    # until the first wait ends, and all the while the copy is waited for
+    assert sum(gap.idle.waiting_for_gpu_us for gap in gaps) == 90 + 50
+    assert sum(gap.idle.eager_operators_us for gap in gaps) == 6
+    assert sum(gap.idle.kernel_launches_us for gap in gaps) == 4
 
 
 STEP = 1000.0
