@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
@@ -126,6 +126,11 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 
 def _sheets(session: Session) -> Sheets:
+    return _layouts()
+
+
+@cache
+def _layouts() -> Sheets:
     answers = {
         name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
     }

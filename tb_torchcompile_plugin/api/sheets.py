@@ -116,8 +116,7 @@ def _flat(row: inspect.StructType, path: tuple[str, ...]) -> Iterator[RowColumn]
             yield RowColumn(within, _column(field) or unnamed)
 
 
-@cache
-def tables_of(answer: type) -> list[SheetTable]:
+def tables_of(answer: type[Any]) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)
     assert isinstance(kind, inspect.StructType)

@@ -38,7 +38,7 @@ FLAGS = (
 WINDOW = (1400, 850)
 
 # Of everything that is waited for. Long: where it is reached nothing works, and a machine may have other things to do.
-PATIENCE_S = 25.0
+PATIENCE_S = 60.0
 
 ALONE = (str(Path(__file__).with_name("tensorboard_alone.py")),)
 WITH_ALL_PLUGINS = ("-m", "tensorboard.main")

@@ -134,7 +134,7 @@ def test_every_panel_of_a_recording_paints(
         errors = [one.text for one in tab.all("main [role=alert]")]
         if panel not in ALONE:
             assert errors == [], panel
-        assert tab.text("main h1") not in ("", "Nothing to show.") or panel == "runs", panel
+        assert tab.text("main h1") not in ("", "Nothing to show.") or panel == "all_runs", panel
 
 
 def test_links_lead_inside_the_file_and_back(tab: FileTab, write: Write, recording: Recording) -> None:

@@ -23,7 +23,7 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
     address = servers.start(tmp_path, WITH_ALL_PLUGINS)
     tab = Tab(driver, address)
     tab.open()
-    tab.wait_text("h1", "No trace and no compile log in this logdir yet")
+    tab.wait_text("main", "No trace and no compile log in this logdir yet")
     tab.wait_text("pre", "on_trace_ready=tensorboard_trace_handler(")
     shutil.copytree(recording("resnet18_eager"), tmp_path / "first")
     tab.reload_data()

@@ -108,8 +108,8 @@ def test_the_first_screen_needs_no_scrolling(tab: Tab) -> None:
     tab.open(run="breaks")
     with tab.sized(1440, 900):
         tab.wait_text("main", "Why GPU 0 was idle")
-        bottom = "return document.querySelector('[aria-label=\"Why GPU 0 was idle\"]').getBoundingClientRect().bottom < innerHeight"
-        tab.until(bottom, "the end of the first screen to be in view")
+        place = "document.querySelector('[aria-label=\"Why GPU 0 was idle\"]').getBoundingClientRect()"
+        tab.until(f"return {place}.bottom < innerHeight", "the end of the first screen to be in view")
         tab.tab_to("ul[aria-label='Why GPU 0 was idle'] button")
         tab.press(Keys.ENTER)
         tab.wait_address("panel=step", "section=idle")

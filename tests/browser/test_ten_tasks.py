@@ -113,7 +113,7 @@ def test_which_rank_the_others_wait_for(tab: Tab, runs: dict[str, str]) -> None:
     with within(tab, 1, runs["late rank"]) as visitor:
         tab.wait_text("h1", "Rank 1")
         visitor.click("nav a", "Ranks")
-        tab.rows("Ranks")
+        tab.rows("By rank")
 
 
 def test_it_is_sent_to_a_colleague(tab: Tab) -> None:

@@ -325,7 +325,7 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     tab.wait_text("[role='toolbar']", "Nothing is uploaded")
     assert tab.script("return [opened.length, messages.length]") == [0, 0]
     tab.click("button", "Open in ui.perfetto.dev")
-    tab.wait_text("[role='toolbar']", "Handed over.")
+    tab.wait_text("[role='toolbar']", "Opened.")
     assert tab.script("return opened") == ["https://ui.perfetto.dev"]
     messages = tab.script("return messages")
     assert messages[0] == ["PING", "https://ui.perfetto.dev"]

@@ -260,7 +260,7 @@ class TestStatic:
     def test_files_may_be_links(self, tmp_path: Path) -> None:
         """Some installers link packages into place instead of copying them."""
         (tmp_path / "stored.js").write_text("public")
-        (responses.STATIC / "linked.js").symlink_to(tmp_path / "stored.js")
+        (tmp_path / "static" / "linked.js").symlink_to(tmp_path / "stored.js")
         assert make_client(make_plugin()).get(f"{ROOT}/static/linked.js").data == b"public"
 
 

@@ -15,15 +15,17 @@ from traces import AUTOGRAD, slice_
 
 
 def call(ts: float, region: str = "0/0") -> list[dict[str, Any]]:
+    number: dict[str, Any] = {"Sequence number": ts}
     return [
         slice_("TorchDynamo Cache Lookup", ts, 5),
         slice_(f"Torch-Compiled Region: {region}", ts + 6, 50),
-        slice_("CompiledFunction", ts + 20, 22, **{"Sequence number": ts}),
+        slice_("CompiledFunction", ts + 20, 22, **number),
     ]
 
 
 def backward(ts: float, of: float) -> dict[str, Any]:
-    return slice_("CompiledFunctionBackward", ts, 40, tid=AUTOGRAD, **{"Sequence number": of})
+    number: dict[str, Any] = {"Sequence number": of}
+    return slice_("CompiledFunctionBackward", ts, 40, tid=AUTOGRAD, **number)
 
 
 def compiled(compile_id: str, **fields: Any) -> pb.Compilation:
