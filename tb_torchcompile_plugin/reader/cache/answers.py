@@ -67,7 +67,11 @@ class AnswerStore:
         None where it is in neither and there is no `compute`. Raises what `compute` raises.
         """
         find = partial(self._find, question, kind, source, compute)
-        return self._memory.get((question, source), find, keep=lambda answer: answer is not None)
+        while True:
+            answer = self._memory.get((question, source), find, keep=lambda answer: answer is not None)
+            # None in spite of `compute`: this call waited for another thread that only looked.
+            if answer is not None or compute is None:
+                return answer
 
     def _find(
         self, question: str, kind: type[Answer], source: AnswerSource, compute: Callable[[], Answer] | None

@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +204,29 @@ def test_two_threads_that_ask_at_once_compute_it_once(file: File) -> None:
         may_end.set()
         assert answers_[0].result(60) is answers_[1].result(60)
     assert len(asked) == 1
+
+
+def test_an_answer_is_kept_although_a_thread_only_looks_for_it_meanwhile(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that lists all runs looks for the line of a run while the reading of that run keeps it."""
+    store_, source, load = new_store(), AnswerSource((file,)), answers.load
+    looks, may_end = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        looks.set()
+        assert may_end.wait(60)
+        return load(*arguments)
+
+    monkeypatch.setattr(answers, "load", slow)
+    with ThreadPoolExecutor(2) as pool:
+        looked = pool.submit(store_.get, "row", Row, source)
+        assert looks.wait(60)
+        kept = pool.submit(store_.get, "row", Row, source, lambda: Row(1))
+        time.sleep(0.1)  # until it waits for the other one
+        may_end.set()
+        assert looked.result(60) is None and kept.result(60) == Row(1)
+    assert store_.get("row", Row, source) == Row(1)
 
 
 def test_a_failure_is_not_kept(file: File) -> None:
