@@ -59,8 +59,9 @@ _LISTS = (inspect.ListType, inspect.VarTupleType)
 
 
 class SheetColumn(msgspec.Struct, frozen=True):
-    """kind: its unit, or `count`, `number`, `text`, `word` (of a set of words), `flag`, and `rows` (how many).
+    """A column as the server lays it out.
 
+    kind: its unit, or `count`, `number`, `text`, `word` (of a set), `flag`, `unix` (a date), `rows` (how many).
     sides: whether it is a number of both sides of a comparison.
     """
 
@@ -176,8 +177,7 @@ def _column(field: inspect.Field) -> SheetColumn | None:
         is_number = sides or isinstance(plain, (inspect.IntType, inspect.FloatType))
         unit = _UNIT.search(field.name) if is_number else None
         kind = unit[1] if unit else _KINDS.get(type(plain), "number" if sides else "text")
-        if field.name == "recorded_s":
-            kind = "unix"
+        kind = "unix" if style.get("unix") else kind
     label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,

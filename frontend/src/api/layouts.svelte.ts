@@ -21,6 +21,5 @@ export const layoutsOf = (answer: string): SheetTable[] => layouts.value?.sheets
 export function layoutOf(answer: string, field: string): SheetTable | undefined {
   const [outer, within] = field.split('.');
   const table = layoutsOf(answer).find(({ rows }) => rows === outer);
-  const inner = table?.inner.find(({ rows }) => rows === within);
-  return within ? inner && { ...inner, inner: [] } : table;
+  return within ? table?.inner.find(({ rows }) => rows === within) : table;
 }

@@ -27,7 +27,6 @@ export const HOST_KINDS: Record<HostKind, Look> = {
 
 export const isHostKind = (part: string): part is HostKind => Object.hasOwn(HOST_KINDS, part);
 
-export const hostKindLabel = (kind: HostKind): string => HOST_KINDS[kind][0];
 export const hostKindHelp = (kind: HostKind): string => meaningOf('host_kinds', kind);
 
 /** What the host does in a step, in more detail: each has the colour of its kind. */

@@ -20,5 +20,4 @@ export const JOB_PARTS: Record<JobPart, Look> = {
   idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)')],
 };
 
-export const isJobPart = (text: string): text is JobPart => Object.hasOwn(JOB_PARTS, text);
 export const jobPartHelp = (part: JobPart): string => meaningOf('job_parts', part);

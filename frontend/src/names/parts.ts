@@ -1,11 +1,9 @@
-/** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
+/** Parts of bars, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { Gpu, Category, HostKind, StepPart } from '../api/types';
+import type { Category, HostKind, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
 import { HOST_KINDS, isHostKind, hostKindHelp, type Look } from './causes';
-
-type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
 /** An unknown value is drawn as nothing and labelled as unknown. */
 export const barPart = (key: string, label: string, value: number | null, color: string, title: string) => ({
@@ -22,16 +20,6 @@ export const idlePart = (value: number) => ({
   ...barPart('idle', 'idle', value, 'var(--idle)', meaningOf('device_parts', 'idle')),
   idle: true,
 });
-
-/** In the order of the bar. */
-const BUSY = [
-  ['compute', 'compute', 'compute_us', 'var(--measure)'],
-  ['communication', 'exposed communication', 'exposed_communication_us', 'var(--cat-communication)'],
-  ['memory', 'exposed memory', 'exposed_memory_us', 'var(--cat-memcpy)'],
-] as const;
-
-export const busyParts = (busy: Busy) =>
-  BUSY.map(([key, label, us, color]) => barPart(key, label, busy[us], color, meaningOf('device_parts', key)));
 
 /** A part of a step: kernels by category, then idle time by cause. */
 type PartName = Pick<StepPart, 'kind' | 'part'>;

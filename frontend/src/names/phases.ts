@@ -14,7 +14,6 @@ const PHASES: Record<Phase, string> = {
 };
 
 const ORDER = Object.keys(PHASES) as Phase[];
-export const byPipeline = (a: Phase, b: Phase): number => ORDER.indexOf(a) - ORDER.indexOf(b);
 export const phaseLabel = (phase: Phase): string => PHASES[phase];
 export const phaseHelp = (phase: Phase): string => meaningOf('phases', phase);
 

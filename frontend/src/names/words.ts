@@ -1,5 +1,5 @@
-/** What small sets of the server's words mean to people. */
-import type { DifferenceKind, LineOrigin, Panel, WorkFrom } from '../api/types';
+/** The panels: what each is called, and their order. */
+import type { Panel } from '../api/types';
 
 export const PANEL_TITLES: Record<Panel, string> = {
   overview: 'Overview',
@@ -32,24 +32,3 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
 const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
 /** The panel of an address. */
 export const panelNamed = (text: string): Panel => (isPanel(text) ? text : 'overview');
-
-/** In what ranks differ. */
-export const DIFFERENCE_KINDS: Record<DifferenceKind, string> = {
-  compilation: 'compilation',
-  cache: 'cache',
-  collectives: 'collectives',
-  execution_order: 'execution order',
-};
-
-/** Where it is known from what a kernel moves and computes. */
-export const WORK_FROM: Record<WorkFrom, string> = {
-  inductor: 'as inductor computed it',
-  shapes: 'estimated from shapes',
-  copy: 'as the copy says',
-};
-
-/** Where the user's lines of a kernel are from. */
-export const LINES_FROM: Record<LineOrigin, string> = {
-  provenance: 'torch’s provenance records',
-  comments: 'the comments in the code and the graph after post-grad passes',
-};

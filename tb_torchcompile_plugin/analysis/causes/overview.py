@@ -10,9 +10,13 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
 from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
-from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
-from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, overlap_headline, total_s
+from tb_torchcompile_plugin.analysis.compile.compile_time import (
+    compile_overlap,
+    count_compilations,
+    overlap_headline,
+    total_s,
+)
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, Panel
@@ -112,7 +116,7 @@ def headline_with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, what it is the mean of, and what was compiled."""
     basis = profile.of(_basis)
     step = f"{step} {_capitalized(basis)}." if basis else step
-    overlap = profile.of(ct.compile_overlap)
+    overlap = profile.of(compile_overlap)
     if overlap is None:
         return f"{step} {compiled_sentence(profile.data, '')}"
     spent = f"including {duration(overlap.inside_us)}" if overlap.inside_us else "none"

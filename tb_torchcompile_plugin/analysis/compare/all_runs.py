@@ -138,7 +138,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
     compiled_percent: Annotated[float | None, column_head("Compiled", hidden=True)]
     compilations: Annotated[int | None, _HIDDEN]
-    recorded_s: Annotated[float | None, _HIDDEN]
+    recorded_s: Annotated[float | None, column_head(hidden=True, unix=True)]
     ranks: Annotated[int, _HIDDEN]
     worker: Annotated[str, _HIDDEN]
     span: Annotated[str | None, _HIDDEN]

@@ -88,7 +88,7 @@ function changeText({ baseline, candidate, delta }: Pair, kind: string): string 
 
 /** What a row is called: its first column. */
 export const sheetHeading = ({ columns }: SheetTable, row: SheetRow): string =>
-  textOf(row, columns[0]!) ?? '–';
+  textOf(row, columns[0]!) ?? UNKNOWN;
 
 /** Shorter forms of names, whose full text is on hover. */
 const SHORT: Record<string, (name: string) => string> = { kernel: shortKernel, operator: graphName };
