@@ -170,7 +170,7 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     if style.get("inner"):
         kind = "rows"
     elif isinstance(item, _TEXTS):
-        kind = _KINDS.get(type(item), "text")
+        kind = "word" if isinstance(item, inspect.LiteralType) else "text"
     elif not sides and not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
     else:

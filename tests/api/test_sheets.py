@@ -132,7 +132,7 @@ def test_rows_within_a_row_are_counted_and_have_columns_of_their_own() -> None:
     assert [(column.key, column.kind) for column in table.columns] == [
         ("name", "text"),
         ("device", "word"),
-        ("grid", "count"),
+        ("grid", "text"),
         ("parts", "rows"),
     ]
     (inner,) = table.inner

@@ -82,7 +82,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     op: Annotated[Operation, column_head("Operation", grow=True)]
     dtype: Annotated[str, column_head("Type", hidden=True)]
     message_bytes: Annotated[int | None, column_head("Size")]
-    group_size: Annotated[int, column_head("Ranks")]
+    group_size: int
     instances: Annotated[int, column_head(total=True)]
     transfer_us: Annotated[float, column_head(total=True)]
     wait_us: Annotated[float, column_head(total=True)]

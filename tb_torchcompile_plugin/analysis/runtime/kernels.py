@@ -101,7 +101,7 @@ class CodeKernel(msgspec.Struct, frozen=True):
     time_us: Annotated[float | None, column_head("GPU time", bar=True)]
     launches: int | None  # None where it did not run in the span, or there is no span
     line: int  # of the definition, from 1
-    calls: list[int]  # lines that call it
+    calls: Annotated[list[int], column_head("Called at lines")]
     source_nodes: Annotated[list[str], column_head("Fused operators", hidden=True)]  # of the user's graph
     lines: list[Frame]  # the user's, as in `Kernel`
     lines_from: Annotated[LineOrigin | None, column_head("Lines from", hidden=True)]
