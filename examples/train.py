@@ -101,7 +101,7 @@ def main() -> None:
                 optimizer.zero_grad()
                 profiler.step()
             print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
-    print(f"Wrote {CYCLES} profiler cycles. Look at them with: tensorboard --logdir {logdir}")
+    print(f"Wrote {CYCLES} profiler cycles into {logdir}.")
 
 
 if __name__ == "__main__":

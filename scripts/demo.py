@@ -1,6 +1,6 @@
-"""Train the example, open TensorBoard on the result, and print the address: what `make demo` runs.
+"""Train the example, open TensorBoard on it and on three shipped recordings, and print the address: `make demo`.
 
-With --check it also asks every route of the tab, says what they answered, and stops.
+With --check it also requests what the tab needs, prints a summary, and stops.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,15 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = re.compile(r"TensorBoard \S+ at (http\S+/) ")
 PATIENCE_S = 120
+RECORDED_HERE = "recorded_here_cpu"
+# Recordings of examples/walkthrough/reviews.py on an NVIDIA H200, by the names of the runs that show them.
+SHIPPED = {
+    "shipped_h200_eager": "eager_fixed",
+    "shipped_h200_graph_breaks": "2_loader",
+    "shipped_h200_fixed": "4_graphs",
+}
+# Libraries print warnings that a newcomer cannot act on: torch's profiler, and kineto at each start and stop.
+QUIET = {"PYTHONWARNINGS": "ignore", "KINETO_LOG_LEVEL": "99"}
 
 
 class DemoFailed(Exception):
@@ -39,11 +49,16 @@ def main() -> int:
     parser.add_argument("--logdir", type=Path, default=Path("runs/demo"))
     arguments = parser.parse_args()
     try:
-        train(arguments.logdir)
+        shutil.rmtree(arguments.logdir, ignore_errors=True)
+        train(arguments.logdir / RECORDED_HERE)
+        unpack_shipped(arguments.logdir)
         with tensorboard(arguments.logdir, any_port=arguments.check) as (process, address):
             if arguments.check:
                 say(check(address))
                 return 0
+            say(
+                f"{RECORDED_HERE} was trained just now; {', '.join(SHIPPED)} were recorded on an NVIDIA H200."
+            )
             say(f"Open {address}#torch_compile in a browser. Control-C ends it.")
             for line in process.stderr or ():
                 sys.stderr.write(line)
@@ -60,17 +75,24 @@ def say(text: str) -> None:
     print(f"==> {text}", flush=True)
 
 
-def train(logdir: Path) -> None:
-    """Run examples/train.py into an empty `logdir`, with an empty compile cache so that it really compiles."""
+def train(folder: Path) -> None:
+    """Run examples/train.py into `folder`, with an empty compile cache so that it really compiles."""
     say("Training a small model with torch.compile and the handler (about a minute) ...")
-    shutil.rmtree(logdir, ignore_errors=True)
-    cache = logdir.with_name(logdir.name + ".cache")
+    cache = folder.parent.with_name(folder.parent.name + ".cache")
     shutil.rmtree(cache, ignore_errors=True)
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
-    command = [sys.executable, str(ROOT / "examples" / "train.py"), "--logdir", str(logdir)]
+    environment = {**os.environ, **QUIET, "TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
+    command = [sys.executable, str(ROOT / "examples" / "train.py"), "--logdir", str(folder)]
     if subprocess.run(command, env=environment, check=False).returncode != 0:
         raise DemoFailed("examples/train.py did not finish; its error is above")
     shutil.rmtree(cache, ignore_errors=True)
+
+
+def unpack_shipped(logdir: Path) -> None:
+    """Write the shipped recordings next to the run that was recorded here."""
+    for run, recording in SHIPPED.items():
+        with tarfile.open(ROOT / "tests" / "data" / "walkthrough" / f"{recording}.tar.xz") as archive:
+            archive.extractall(logdir, filter="data")
+        (logdir / recording).rename(logdir / run)
 
 
 @contextlib.contextmanager
@@ -109,7 +131,10 @@ def check(address: str) -> str:
     wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
     if b"render" not in fetch(f"{routes}static/index.js"):
         raise DemoFailed("static/index.js is not the entry module")
-    run = only(fetch_json(f"{routes}runs")["runs"], "run")
+    runs = {run["run"]: run for run in fetch_json(f"{routes}runs")["runs"]}
+    if missing := {RECORDED_HERE, *SHIPPED} - set(runs):
+        raise DemoFailed(f"these runs are not listed: {', '.join(sorted(missing))}")
+    run = runs[RECORDED_HERE]
     worker = only(run["workers"], "worker")
     ids = {"run": run["run"], "worker": worker["worker"]}
     compiled = fetch_json(f"{routes}compile?{urlencode(ids)}")
@@ -125,7 +150,7 @@ def check(address: str) -> str:
         f"The TORCH COMPILE tab answers: {len(spans)} profiler cycles, "
         f"{plural(compiled['distinct_compilations'], 'compilation')}, {plural(breaks, 'graph break')}, "
         f"{plural(len(compiled['recompiles']), 'recompile')}. "
-        "The PyTorch profiler's tab stands beside it."
+        "The PyTorch profiler's tab is next to it."
     )
 
 

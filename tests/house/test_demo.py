@@ -25,7 +25,8 @@ COMPILED = {
     "generated_kernels": ROW,
     "compile_times": {"f": [1.0]},
 }
-RUNS = {"runs": [{"run": ".", "workers": [{"worker": "w", "spans": [{"span": "1"}, {"span": "2"}]}]}]}
+WORKERS = [{"worker": "w", "spans": [{"span": "1"}, {"span": "2"}]}]
+RUNS = {"runs": [{"run": name, "workers": WORKERS} for name in (demo.RECORDED_HERE, *demo.SHIPPED)]}
 SPAN = {"steps": ROW, "kernel_categories": ROW}
 TABS = {"torch_compile": {"enabled": True}, "pytorch_profiler": {"enabled": True}}
 
@@ -124,7 +125,7 @@ class TestCheck:
             ("plugins_listing", {**TABS, "torch_compile": {"enabled": False}}, "not active: torch_compile"),
             ("plugins_listing", {"torch_compile": {"enabled": True}}, "not active: pytorch_profiler"),
             ("index.js", "Not found", "not the entry module"),
-            ("runs", {"runs": []}, "one run was expected, there are 0"),
+            ("runs", {"runs": RUNS["runs"][:2]}, "not listed: shipped_h200_fixed, shipped_h200_graph_breaks"),
             ("compile", {**COMPILED, "graph_breaks": []}, "no graph_breaks"),
             ("compile", {**COMPILED, "recompiles": []}, "no recompiles"),
             ("span", {**SPAN, "kernel_categories": []}, "two profiler cycles with steps and kernels"),
@@ -158,8 +159,11 @@ def test_the_whole_demo(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "argv", ["demo.py", "--check", "--logdir", str(tmp_path / "logdir")])
     assert demo.main() == 0
-    assert "The TORCH COMPILE tab answers: 2 profiler cycles" in capfd.readouterr().out
-    names = {path.name for path in (tmp_path / "logdir").iterdir()}
-    traces = [name for name in names if name.endswith(".pt.trace.json")]
+    captured = capfd.readouterr()
+    assert "The TORCH COMPILE tab answers: 2 profiler cycles" in captured.out
+    assert "warning" not in (captured.out + captured.err).lower()
+    runs = {run.name: {path.name for path in run.iterdir()} for run in (tmp_path / "logdir").iterdir()}
+    assert runs.keys() == {demo.RECORDED_HERE, *demo.SHIPPED}
+    traces = [name for name in runs[demo.RECORDED_HERE] if name.endswith(".pt.trace.json")]
     assert len(traces) == 2
-    assert {name.replace(".trace.json", ".compile.pb") for name in traces} <= names
+    assert {name.replace(".trace.json", ".compile.pb") for name in traces} <= runs[demo.RECORDED_HERE]
