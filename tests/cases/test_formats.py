@@ -199,7 +199,7 @@ def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
         "Ranks 0, 1: Host time between opera",
         "  [warning] (ranks 0, 1) No compile",
     ]
-    assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
+    assert "Ranks wait little for each other. Rank 0 waits most: 120 µs" in lines[0]
 
 
 def test_ranks_without_a_trace_are_named(tmp_path: Path, capsys: Capture) -> None:

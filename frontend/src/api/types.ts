@@ -1016,7 +1016,7 @@ export interface InstanceCall {
 }
 
 export type IssueKind =
-  'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
+  'data-dependent value' | 'missing fake kernel' | 'value of the example input used' | 'wrong fake kernel';
 
 export interface JobMap {
   measure: Measure;

@@ -30,8 +30,8 @@ class UnnamedCpuKernels(Cause):
             return
         yield self.finding(
             f"Compiled code takes {percent(share)} of the step, but its kernels are not in the trace",
-            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again: each generated "
-            "kernel then is an event",
+            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again. Each generated "
+            "kernel is then an event in the trace",
             {"share_percent": share},
             severity="info",
         )

@@ -124,7 +124,7 @@ def _threads_sentence(threads: Sequence[CpuThread], working: Sequence[Intervals]
     together_ns = int(np.diff(times[order])[running >= 2].sum())
     together = percent(share_percent(together_ns, span_ns) or 0.0)
     return (
-        f"{plural(len(threads), 'thread')} did work, {most.thread} most of all{part}. Two or more worked at the same "
+        f"{plural(len(threads), 'thread')} worked, {most.thread} the most{part}. Two or more worked at the same "
         f"time for {together} of the span."
     )
 
@@ -139,7 +139,7 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
     part = percent(100 * sum(row.time_us for row in scalar) / whole if whole else 0.0)
     vectorised = len(with_code) - len(scalar)
     yield (
-        f"{number} took {duration(whole)}: {vectorised} with vectorized loops, {len(scalar)} with scalar loops, which "
+        f"{number} took {duration(whole)}. {vectorised} have vectorized loops. {len(scalar)} have scalar loops, which "
         f"take {part} of this time."
     )
     if scalar:
@@ -151,8 +151,8 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
     single = [row for row in with_code if row.threads == 1]
     if single:
         yield (
-            f"{len(single)} of them run on one thread: their loops are short, or torch.get_num_threads() was 1 when "
-            "they were compiled."
+            f"{len(single)} of the kernels run on one thread: their loops are short, or torch.get_num_threads() was 1 "
+            "when they were compiled."
         )
     if len(single) < len(with_code):
         yield "Traces do not show how long OpenMP threads waited for each other inside a kernel."
