@@ -10,6 +10,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB")
 _MAX_LISTED = 8  # numbers listed in a sentence
 # "3 in 2 steps" is clearer than "1.5 per step", but only with small numbers. Chosen by eye.
 _FEW, _MOST_STEPS = 10, 1000
+_NEGLIGIBLE = 0.05  # of a mean count, that rounding it may change without "about"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -33,7 +34,7 @@ def _unit(us: float) -> tuple[float, str]:
 def about(us: float, low_us: float, high_us: float) -> str:
     """Write a predicted time with two digits, and its range: "about 28 ms (27-30)"."""
     size, unit = _unit(float(f"{us:.2g}"))
-    time, low, high = (f"{float(f'{value / size:.2g}'):,g}" for value in (us, low_us, high_us))
+    time, low, high = (significant(value / size, 2) for value in (us, low_us, high_us))
     return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
 
 
@@ -108,9 +109,10 @@ def count_per_step(mean: float, each: str) -> tuple[str, str]:
     """Return a mean count as a count, and what it is of: "5", "in 6 steps" for 0.833; "12", "per step" for 12.4."""
     if mean < _FEW:
         share = Fraction(mean).limit_denominator(_MOST_STEPS)
-        if share.denominator > 1 and (mean < 1 or share.denominator < _FEW):
-            return str(max(share.numerator, 1)), f"in {share.denominator:,} steps"
-    return f"{mean:,.0f}", each
+        if share.denominator > 1 and (mean < 2 or share.denominator < _FEW):
+            return str(share.numerator), f"in {share.denominator:,} steps"
+    is_close = abs(mean - round(mean)) <= _NEGLIGIBLE * mean
+    return f"{'' if is_close else 'about '}{mean:,.0f}", each
 
 
 def plural_of_mean(number: float, noun: str, plural_noun: str | None = None) -> str:

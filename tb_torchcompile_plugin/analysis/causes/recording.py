@@ -107,6 +107,6 @@ class NoTrace(Cause):
             )
             if not steps:
                 why = "and no call of prof.step() was recorded"
-                advice = f"If a profiler should have written one, its schedule did not finish. {_CALL_STEP}"
-            title = f"The compile summary has no trace, {why}"
+                advice = f"If a profiler was active, its schedule did not finish. {_CALL_STEP}"
+            title = f"There is no trace, {why}"
             yield self.finding(title, advice, {"profiled_steps": steps}, severity="info")

@@ -85,7 +85,7 @@ class RepeatedBackward(PricedCause):
     panel = "compilations"
     section = "regions"
     words = Words(
-        "The backward of a compiled graph runs {often} {each} more often than its forward",
+        "The backward of a compiled graph runs {often} {each} without a new forward",
         "Sum the losses and call backward once: `sum(losses).backward()`, without retain_graph",
         "With one backward",
     )
