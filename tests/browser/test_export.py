@@ -32,7 +32,7 @@ LARGE = (
     "densenet_train_815mb",
 )
 # Of a file with one run and one rank, these say so.
-ALONE = {"runs": "Other runs are left out of this file.", "compare": "", "ranks": ""}
+ALONE = {"runs": "Other runs are not included in this file.", "compare": "", "ranks": ""}
 OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
 ONLINE = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
 Write = Callable[..., Path]
@@ -170,12 +170,12 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recordi
     assert "Contents" in tab.text("dialog") and "The trace" in tab.text("dialog")
     tab.press(Keys.ESCAPE)
     tab.go(panel="generated_code")
-    tab.wait_text("main", "Code and graphs are left out of this file (--no-code)")
+    tab.wait_text("main", "Code and graphs are not included in this file (--no-code)")
     tab.wait_text("main", "open the logdir in TensorBoard: tensorboard --logdir ")
     tab.go(panel="timeline")
     tab.click("summary", "Save")
     tab.click("a", "The whole trace file")
-    tab.wait_text("dialog", "The trace is left out of this file.")
+    tab.wait_text("dialog", "The trace is not included in this file.")
     tab.press(Keys.ESCAPE)
 
 

@@ -208,7 +208,7 @@ def test_ranks_without_a_trace_are_named(tmp_path: Path, capsys: Capture) -> Non
         write(tmp_path / f"w{rank}.1.pt.trace.json", rank_events(rank), distributedInfo=info)
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "\nRanks, 2 of 4; " in out and "Not read: 2 ranks (1, 3)" in out
+    assert "\nRanks (2 of 4; " in out and "Not read: 2 ranks (1, 3)" in out
 
 
 def test_ranks_in_folders_of_their_own_are_one_job(tmp_path: Path, capsys: Capture) -> None:

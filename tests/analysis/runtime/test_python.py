@@ -39,7 +39,7 @@ def test_calls_with_one_stack_are_one_frame(tmp_path):
         for name, parent, calls, total in zip(frames.name, frames.parent, frames.calls, frames.total_us)
     ]
     assert drawn == [("f", -1, 2, 200), ("g", 0, 4, 138)]
-    assert answer.note.endswith(" 1 thread without operators is left out.")
+    assert answer.note.endswith(" 1 thread without operators is excluded.")
     assert "too short" not in answer.note
 
 
