@@ -47,7 +47,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import guard_kind, is_limit
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
-SizeHandling = Literal["dynamic", "specialised", "eager"]
+SizeHandling = Literal["dynamic", "specialized", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)  # sizes to pad to
@@ -265,7 +265,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[ObservedSize]:
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
             yield ObservedSize(function, source, size, "eager", key[1], None, compile_s)
         else:
-            yield ObservedSize(function, source, size, "specialised", key[1], calls[key[1]], compile_s)
+            yield ObservedSize(function, source, size, "specialized", key[1], calls[key[1]], compile_s)
 
 
 def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
@@ -335,7 +335,7 @@ def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: l
         )
     static = [row for row in sizes if row.handling != "dynamic"]
     if len(static) > 2:
-        compiled = sorted({row.size for row in static if row.handling == "specialised"})
+        compiled = sorted({row.size for row in static if row.handling == "specialized"})
         eager = next((row for row in static if row.handling == "eager"), None)
         limit = f". From {eager.source} = {eager.size:,} on, new sizes run eagerly" if eager else ""
         subject = (
