@@ -176,11 +176,12 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
     longest = [f"{part.title.removeprefix('Compiling: ')} ({seconds(part.time_s)})" for part in compiling[:2]]
-    rest = [f"{part.title} took {seconds(part.time_s)}." for part in others]
+    largest = [f"{part.title[:1].lower()}{part.title[1:]} ({seconds(part.time_s)})" for part in others]
+    rest = [f"Other large parts: {'; '.join(largest)}."] if largest else []
     until = "until the first steady step" if until_step else "until the last compilation"
     mainly = f", mainly in {joined_names(longest)}" if compile_ns else ""
     compiling_part = (
-        f"Compiling took {duration(compile_ns / 1000)} ({percent(100 * compile_ns / whole)}){mainly}."
+        f"{duration(compile_ns / 1000)} of this ({percent(100 * compile_ns / whole)}) is compiling{mainly}."
     )
     return " ".join((f"The start-up took {duration(whole / 1000)} {until}.", compiling_part, *rest))
 

@@ -188,7 +188,7 @@ def test_a_cold_start_next_to_a_warm_one() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
     said = answer(cold, warm)
     assert said.sentences[0].startswith(
-        "The start-up took 20.0 s until the first steady step. Compiling took 10.0 s (50.0 %), mainly in "
+        "The start-up took 20.0 s until the first steady step. 10.0 s of this (50.0 %) is compiling, mainly in "
         "Inductor (5.00 s) and "
     )
     assert said.sentences[1].startswith(
