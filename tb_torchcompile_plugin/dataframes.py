@@ -88,7 +88,7 @@ class Tables(dict[str, "DataFrame"]):
 
     def __getattr__(self, name: str) -> "DataFrame":
         if name not in self:
-            raise AttributeError(f"there is no table {name!r}, but {', '.join(self)}")
+            raise AttributeError(f"there is no table {name!r}. Available: {', '.join(self)}")
         return self[name]
 
     def __dir__(self) -> list[str]:

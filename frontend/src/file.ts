@@ -107,7 +107,7 @@ class Answers {
     const { reasons, instead } = this.contents;
     const error: ApiErrorBody = {
       code: 'left_out',
-      message: reasons[route] ?? 'This is left out of this file',
+      message: reasons[route] ?? 'This is not included in this file',
       file: '',
       next_step: instead,
     };
@@ -165,7 +165,7 @@ function about({ title, made, version, holds, left_out, instead }: Contents): HT
     `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`,
   );
   const close = button('Close', () => dialog.close());
-  dialog.append(summary, ...table('What it holds', holds), ...table('What was left out', left_out));
+  dialog.append(summary, ...table('Contents', holds), ...table('Not included', left_out));
   const licences = button('Licences', () => window.open(MODULES.get('licenses.md')));
   dialog.append(element('p', `${instead}.`), close, ' ', licences);
   const line = element(

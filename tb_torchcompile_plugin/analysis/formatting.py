@@ -1,12 +1,16 @@
 """Format numbers and names in sentences, the same way in the tab, in the terminal and in findings."""
 
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from math import floor, log10
 
 # Smallest value (µs) with this unit, its size (µs), its name. Minutes start late: 101 s is clearer than 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 _MAX_LISTED = 8  # numbers listed in a sentence
+# "3 in 2 steps" is clearer than "1.5 per step", but only with small numbers. Chosen by eye.
+_FEW, _MOST_STEPS = 10, 1000
+_NEGLIGIBLE = 0.05  # of a mean count, that rounding it may change without "about"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -16,10 +20,10 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded if decimals or digits < 3 else value:,.{decimals}f}"
 
 
-def duration(us: float) -> str:
-    """Write a time in its largest unit, chosen after rounding: 999.7 µs is 1.00 ms."""
-    size, unit = _unit(us)
-    return f"{significant(us / size)} {unit}"
+def duration(us: float, digits: int = 3) -> str:
+    """Write a time in its largest unit, chosen after rounding: 999.7 µs is 1.00 ms. A prediction has two digits."""
+    size, unit = _unit(float(f"{us:.{digits}g}"))
+    return f"{significant(us / size, digits)} {unit}"
 
 
 def _unit(us: float) -> tuple[float, str]:
@@ -30,7 +34,7 @@ def _unit(us: float) -> tuple[float, str]:
 def about(us: float, low_us: float, high_us: float) -> str:
     """Write a predicted time with two digits, and its range: "about 28 ms (27-30)"."""
     size, unit = _unit(float(f"{us:.2g}"))
-    time, low, high = (f"{float(f'{value / size:.2g}'):,g}" for value in (us, low_us, high_us))
+    time, low, high = (significant(value / size, 2) for value in (us, low_us, high_us))
     return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
 
 
@@ -46,9 +50,9 @@ def seconds(s: float | None) -> str:
     return "an unknown time" if s is None else duration(1e6 * s)
 
 
-def percent(value: float) -> str:
-    """Write a percentage: "9.22 %"."""
-    return "< 0.01 %" if 0 < value < 0.01 else f"{significant(value)} %"
+def percent(value: float, digits: int = 3) -> str:
+    """Write a percentage: "9.22 %"; a predicted one with two digits."""
+    return "< 0.01 %" if 0 < value < 0.01 else f"{significant(value, digits)} %"
 
 
 def size(number: float) -> str:
@@ -99,6 +103,16 @@ def signed(value: float, text: Callable[[float], str]) -> str:
 def often(times: float) -> str:
     """Write how often something happened: "once", "12 times", "1.5 times"."""
     return "once" if rounded(times) == "1" else f"{rounded(times)} times"
+
+
+def count_per_step(mean: float, each: str) -> tuple[str, str]:
+    """Return a mean count as a count, and what it is of: "5", "in 6 steps" for 0.833; "12", "per step" for 12.4."""
+    if mean < _FEW:
+        share = Fraction(mean).limit_denominator(_MOST_STEPS)
+        if share.denominator > 1 and (mean < 2 or share.denominator < _FEW):
+            return str(share.numerator), f"in {share.denominator:,} steps"
+    is_close = abs(mean - round(mean)) <= _NEGLIGIBLE * mean
+    return f"{'' if is_close else 'about '}{mean:,.0f}", each
 
 
 def plural_of_mean(number: float, noun: str, plural_noun: str | None = None) -> str:

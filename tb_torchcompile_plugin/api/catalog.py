@@ -160,8 +160,7 @@ def only_run(runs: Runs, run: str) -> Runs:
     kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
         names = ", ".join(repr(listed.run) for listed in runs.runs) or "none"
-        next_step = f"There {'is' if len(runs.runs) < 2 else 'are'} {names}"
-        raise WrongArgument(f"there is no run {run!r}", next_step=next_step)
+        raise WrongArgument(f"there is no run {run!r}", next_step=f"Available: {names}")
     return msgspec.structs.replace(runs, runs=kept)
 
 

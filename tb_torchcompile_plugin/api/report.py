@@ -354,7 +354,7 @@ def why_nothing(logdir: str, report: Report) -> str | Notice | None:
     if len(warnings) == 1:
         return warnings[0]
     if warnings:
-        return f"{logdir}: nothing could be read; see the warnings above"
+        return f"{logdir}: nothing could be read: see the warnings above"
     return (
         f"{logdir}: no trace, compile summary or TORCH_TRACE log found. "
         "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"

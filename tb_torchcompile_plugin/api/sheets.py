@@ -45,7 +45,7 @@ UNSEEN = frozenset(
         *("stack", "code", "longest_row", "longest_start_us"),
     )
 )
-_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
+_UNIT = re.compile(r"(?:(?<!gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)(?=$|_per_)")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
 _KINDS: Mapping[type[inspect.Type], str] = {

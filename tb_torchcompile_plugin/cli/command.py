@@ -53,18 +53,24 @@ def _parser() -> argparse.ArgumentParser:
         help="a local folder; nothing outside it is read (default: runs if it exists, otherwise .)",
     )
     mcp.set_defaults(run=_serve)
-    kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
+    kernel = commands.add_parser(
+        "kernel", help="print the numbers, launch configurations and source of one kernel"
+    )
     kernel.add_argument("logdir", help="see report")
     kernel.add_argument("name", help="name of the kernel, as printed by report")
     kernel.add_argument("--graph", metavar="KEY", help="only the kernel of the graph with this key")
-    kernel.add_argument("--extract", metavar="FILE", help="write inductor's benchmark of it to FILE instead")
+    kernel.add_argument(
+        "--extract", metavar="FILE", help="write inductor's benchmark of the kernel to FILE instead"
+    )
     kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
-    compare = commands.add_parser("compare", help="compare two logdirs or traces; with --fail-on, a CI gate")
+    compare = commands.add_parser(
+        "compare", help="compare two logdirs or traces; --fail-on makes this a CI gate"
+    )
     compare.add_argument(
         "baseline",
         metavar="BASELINE",
         nargs="+",
-        help="the earlier run: a folder, a trace or a baseline file; several for a gate",
+        help="the earlier run: a folder, a trace or a baseline file; a gate accepts several",
     )
     compare.add_argument("candidate", metavar="CANDIDATE", help="the later run")
     add_gate(compare)
@@ -91,7 +97,9 @@ def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     for name in ("run", "worker", "span"):
         only = f"only_{name}"
         what_if.add_argument(f"--{name}", metavar="NAME", dest=only, default="", help=f"only this {name}")
-    what_if.add_argument("--fix", metavar="ID", action="append", default=[], help="a fix; can be repeated")
+    what_if.add_argument(
+        "--fix", metavar="ID", action="append", default=[], help="apply the fix with this id; can be repeated"
+    )
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     what_if.set_defaults(
         run=lambda a: show_what_if(a.logdir, (a.only_run, a.only_worker, a.only_span), a.fix, a.json)
@@ -106,7 +114,9 @@ def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     index.add_argument("logdir", help="a folder or one trace; a path or a URL")
     index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
     engine = index.add_mutually_exclusive_group()
-    engine.add_argument("--workers", type=_count, metavar="N", help="processes (default: one per core)")
+    engine.add_argument(
+        "--workers", type=_count, metavar="N", help="number of processes (default: one per core)"
+    )
     engine.add_argument(
         "--scheduler",
         metavar="ADDRESS",

@@ -27,7 +27,7 @@ def _print_comparison(report: WithJobs) -> None:
     """Print the verdicts, then all tables."""
     console = stdout_console()
     for side, name in (("Baseline", report.baseline), ("Candidate", report.candidate)):
-        file = name.trace_file or "no trace, only what was compiled"
+        file = name.trace_file or "no trace, only compile data"
         print_lines(console, f"{side}: run {name.run}  worker {name.worker}  {file}")
     jobs, compared = report.jobs, report.comparison
     print_lines(console, *([jobs.verdict] if jobs else []), report.verdict)

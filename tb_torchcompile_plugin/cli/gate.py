@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.logdir.filesystem import is_remote
 
 STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
 MAX_BYTES = 1 << 20  # GitHub's limit for the summary of one step of a job
-_CUT = "\n\nThis is cut off: it was longer than GitHub shows.\n"
+_CUT = "\n\nThe rest was omitted because GitHub limits the size of a summary.\n"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$@-])")
 _MARKS = {"passed": "✅", "failed": "❌", "unknown": "⚠️", "noise": "✅", "not_comparable": "⚠️"}
 _WORDS = {"passed": "passed", "failed": "failed", "unknown": "inconclusive", "noise": "passed: noise"}
@@ -54,9 +54,9 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
         raise InvalidGateError(
-            f"the candidate is one run, and this baseline file holds {1 + len(more)}",
+            f"the candidate must be one run, but this baseline file contains {1 + len(more)}",
             file=paths[-1],
-            next_step="Name one run",
+            next_step="Select one with --run",
         )
     report = gate(base, head, settings)
     for file, mode, text in (
@@ -141,7 +141,7 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
     yield f"**{escaped(report.verdict)}**\n"
     yield from (f"- {escaped(_in_a_line(cause))}" for cause in report.causes)
     if report.conditions:
-        yield "\n" + _row(("Condition", "", "Baseline", "Candidate", "Noise", "What"))
+        yield "\n" + _row(("Condition", "Result", "Baseline", "Candidate", "Noise", "Details"))
         yield _row(("---", "---", "---:", "---:", "---:", "---"))
         yield from (_row(map(escaped, _cells(row))) for row in report.conditions)
     yield "\n<details><summary>All numbers</summary>\n"
@@ -154,7 +154,7 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
     baseline, candidate = escaped(", ".join(report.baseline)), escaped(report.candidate)
     yield f"Baseline: {baseline}. Candidate: {candidate}. {escaped(report.on)}\n"
     yield from (f"{escaped(note)}\n" for note in report.notes)
-    yield "Reproduce it with\n"
+    yield "To reproduce this result:\n"
     command = visible(shlex.join(["tb-torchcompile", "compare", *map(_relative, paths), *report.options]))
     # Nothing in the command ends a fence of this length.
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
@@ -233,22 +233,26 @@ def add_gate(compare: argparse.ArgumentParser) -> None:
         metavar="CONDITION",
         action="append",
         default=[],
-        help="end with status 3 where this holds: 'step>3%%', 'breaks>0', 'kernel:triton_*>10%%'; as often as needed",
+        help="exit with status 3 if this condition holds, such as 'step>3%%', 'breaks>0' or 'kernel:triton_*>10%%'; "
+        "can be repeated",
     )
     compare.add_argument(
-        "--config", metavar="FILE", default="", help="conditions from the table [gate] of this TOML file"
+        "--config", metavar="FILE", default="", help="read conditions from the table [gate] of this TOML file"
     )
     compare.add_argument(
         "--allow",
         metavar="WHAT",
         action="append",
         default=[],
-        help=f"end with status 0 nevertheless where this differs or is unknown: {', '.join(ALLOWED)}",
+        help="do not fail because of this difference, or because a metric is unknown; can be repeated: "
+        f"{', '.join(ALLOWED)}",
     )
-    compare.add_argument("--name", default="", help="of what is measured, in the files that are written")
+    compare.add_argument(
+        "--name", default="", help="name of the program in the written files (default: name of the run)"
+    )
     for name, content in (
-        ("markdown", "the verdict for people, such as a GitHub job summary (appended to what is there)"),
-        ("junit", "one test case a condition, as JUnit's XML"),
+        ("markdown", "the verdict as Markdown, for example for a GitHub job summary (appends to the file)"),
+        ("junit", "one test case per condition, as JUnit XML"),
         ("bmf", "the candidate's numbers in Bencher's metric format"),
     ):
         compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {content}")
@@ -263,16 +267,16 @@ def is_gate(arguments: argparse.Namespace) -> bool:
 def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     baseline = commands.add_parser(
-        "baseline", help="save what `compare` asks of a run, to compare later runs with it"
+        "baseline", help="save the measurements of a run in a small file, to compare later runs with it"
     )
     actions = baseline.add_subparsers(required=True, metavar="ACTION")
-    saving = actions.add_parser("save", help="write one file of at most 200 kB")
+    saving = actions.add_parser("save", help="write a baseline file of at most 200 kB")
     saving.add_argument(
         "runs", metavar="RUN", nargs="+", help="a folder or one trace; several show the noise between runs"
     )
-    saving.add_argument("file", metavar="FILE", help=f"that is written: NAME{SUFFIX}")
+    saving.add_argument("file", metavar="FILE", help=f"the baseline file to write: NAME{SUFFIX}")
     saving.add_argument(
-        "--run", dest="only_run", metavar="NAME", default="", help="of this run of each folder only"
+        "--run", dest="only_run", metavar="NAME", default="", help="save only this run of each folder"
     )
     saving.set_defaults(run=_save_baseline)
 
@@ -281,7 +285,9 @@ def _save_baseline(arguments: argparse.Namespace) -> None:
     file: str = arguments.file
     if not file.endswith(SUFFIX):
         raise InvalidGateError(
-            f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last"
+            f"the name of a baseline file must end with {SUFFIX}",
+            file=file,
+            next_step="Pass the file as last argument",
         )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
     size_bytes = save(runs, file, plugin_version() or "")

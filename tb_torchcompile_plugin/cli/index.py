@@ -43,7 +43,7 @@ def _failure(logdir: str, warnings: list[Notice]) -> UserError:
         return UserError.of(warnings[0])
     _warn(warnings)
     if warnings:
-        return UserError("nothing could be read; see the warnings above", file=logdir)
+        return UserError("nothing could be read: see the warnings above", file=logdir)
     return no_trace(logdir)
 
 
@@ -51,4 +51,4 @@ def _warn(warnings: list[Notice]) -> None:
     for notice in warnings[:_MAX_WARNINGS]:
         print(visible(f"warning: {notice}"), file=sys.stderr)
     if len(warnings) > _MAX_WARNINGS:
-        print(f"warning: and {len(warnings) - _MAX_WARNINGS} more", file=sys.stderr)
+        print(f"warning: {len(warnings) - _MAX_WARNINGS} more warnings", file=sys.stderr)

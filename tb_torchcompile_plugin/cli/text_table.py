@@ -51,6 +51,8 @@ _UNKNOWN = "–"
 # An argument of a command as `shlex.quote` writes it, with the option that it is of.
 _ARGUMENT = re.compile(r"""(?:--[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _UNIT = re.compile(r"(?<=\d) (?=(?:[nµm]?s|h|[kMGT]?B|points)\b|%)")  # what a number is not parted from
+_SAVINGS = ("saves_us", "saves_percent")  # of a graph break, as predicted
+_PREDICTED: dict[str, Callable[[Any, int], str]] = {"us": duration, "percent": significant}
 _NUMBER = re.compile(r"(?=.{1,24}$)[-+−]?\d.*|–|equal")  # in words, or a compile id: not cut
 _TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
     "us": lambda us: signed(us, duration).lstrip("+"),
@@ -308,7 +310,8 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
             yield TextColumn(f"{column.label} {side}", texts_of_side, needs=needs)
         return
     kind = "unix" if name == _UNIX_TIME else column.kind or name.rpartition("_")[2]
-    texts = [text_of(kind, value) for value in values]
+    is_predicted = name in _SAVINGS or ("predicted" in place.path and name != "step_us")
+    texts = [text_of(kind, value, is_predicted) for value in values]
     if name == "file":
         texts = [place_of(value, getattr(owner, "line", None)) for owner, value in zip(owners, values)]
     elif name == "compile_id":
@@ -334,8 +337,8 @@ def _value(row: Any, path: tuple[str, ...]) -> Any:
     return reduce(lambda value, name: None if value is None else getattr(value, name), path, row)
 
 
-def text_of(kind: str, value: Any) -> str:
-    """Write a value of a column of this kind; a dash for what is unknown or empty."""
+def text_of(kind: str, value: Any, is_predicted: bool = False) -> str:
+    """Write a value of a column of this kind, a predicted one with two digits; a dash for what is unknown or empty."""
     if value is None or value in ("", [], (), {}):
         return _UNKNOWN
     if isinstance(value, dict):
@@ -345,6 +348,8 @@ def text_of(kind: str, value: Any) -> str:
         return ", ".join(map(str, unique)) if is_names(value) else f"{len(value):,}"
     if isinstance(value, str):
         return " ".join(value.split())
+    if is_predicted and kind in _PREDICTED:
+        return _PREDICTED[kind](value, 2)
     return _TEXT_OF_KIND.get(kind, "{:,}".format if isinstance(value, int) else significant)(value)
 
 

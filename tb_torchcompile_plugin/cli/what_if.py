@@ -71,10 +71,12 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     if scenario.why_nothing is not None:
         print_lines(console, f"{scenario.headline} {scenario.why_nothing}")
         return
-    error = f"Replayed with an error of {scenario.replay_error_percent or 0.0:.2f} %."
+    error = (
+        f"The replayed step differs from the recorded one by {scenario.replay_error_percent or 0.0:.2f} %."
+    )
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
-    more = f"; {scenario.left_out} with smaller gains are omitted" if scenario.left_out else ""
+    more = f" ({scenario.left_out} with smaller gains are omitted)" if scenario.left_out else ""
     print_table(console, f"fixes{more}", scenario.fixes, None, _FIX_COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.selected:

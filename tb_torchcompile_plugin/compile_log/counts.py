@@ -154,7 +154,9 @@ def _first(reasons: Iterable[str]) -> str:
     return line.partition("  #")[0].rstrip()
 
 
-_OLD = "some frames were compiled before recording began, or by a torch that does not say: create the handler earlier"
+_OLD = (
+    "frames were compiled before recording began, or torch does not record this: create the handler earlier"
+)
 COUNTS: dict[CountName, CountKind] = {
     "breaks": CountKind("graph break", "graph breaks", _breaks),
     "skipped": CountKind(

@@ -20,7 +20,7 @@ _BY_NAME = (
     (
         r"\.pftrace(?:\.gz)?$",  # what torch 2.14 and later can write, too
         "this is a Perfetto trace, which is not read yet",
-        "Record as .json: what export_chrome_trace writes depends on the end of the name",
+        "Record as .json: the format that export_chrome_trace writes depends on the file extension",
     ),
     (
         r"\.(?:nsys-rep|qdrep|ncu-rep|sqlite)$",
@@ -39,16 +39,16 @@ _BY_HEAD = (
     (
         rb'"name"\s*:\s*"(?:Ascend Hardware|CANN)"',
         "this is a trace of torch_npu (Ascend), whose device rows are not read",
-        "Set TORCH_TRACE to a folder, and report that: what was compiled needs no trace",
+        "Set TORCH_TRACE to a folder, and report that folder: compile data needs no trace",
     ),
     (
         rb"\Aversion https://git-lfs\.github\.com/spec/",
-        "this is a pointer of Git LFS, not the file itself",
+        "this is a Git LFS pointer, not the file itself",
         "Run: git lfs pull",
     ),
     (
         rb'"schema"\s*:\s*"[\d.]+-chakra',
-        "this is an execution trace (ExecutionTraceObserver), which holds no times",
+        "this is an execution trace (ExecutionTraceObserver), which contains no times",
         _RECORD,
     ),
     (
@@ -60,7 +60,7 @@ _BY_HEAD = (
     (
         rb"\A(?=[^\n{(]*\(\d+\))[^\n{]* \d+\r?\n",
         "these are the stacks of export_stacks, without times of single calls",
-        "Record with with_stack=True and export_chrome_trace, or tensorboard_trace_handler: the trace holds them",
+        "Record with with_stack=True and export_chrome_trace, or tensorboard_trace_handler: the trace contains them",
     ),
 )
 _NAMES = [(re.compile(pattern), OtherFormat(*texts)) for pattern, *texts in _BY_NAME]

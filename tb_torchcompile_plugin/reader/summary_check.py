@@ -25,7 +25,7 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
     for row in (*summary.compilations, *summary.runtime_metrics):
         for name in [name for name, text in row.metrics.items() if not _is_json(text)]:
             del row.metrics[name]
-            causes["metrics that are no JSON"] += 1
+            causes["metrics that are not JSON"] += 1
     _fix_timed(summary, "spans", causes)
     for graph in summary.graphs:
         for kernel in graph.kernels:

@@ -17,7 +17,7 @@ _SETTINGS = "inductor_config"  # one part for each setting
 _PART = re.compile(r"\[(?P<hash>\w*)\] (?P<name>[^:]*): ?(?P<value>.*)", re.DOTALL)
 _TITLES = {
     CODE: "the code of the graph",
-    "aot_config": "what AOTAutograd was asked for",
+    "aot_config": "the settings of AOTAutograd",
     "grad_enabled": "whether gradients are enabled",
     "disable_amp": "autocast",
     TORCH: "the torch version",
@@ -80,7 +80,7 @@ _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
 IS_OFF = {
     _DISABLED: f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
-    _FX: f"The FX graph cache is switched off ({_FX}): graphs are compiled again in each process.",
+    _FX: f"The FX graph cache is disabled ({_FX}): graphs are compiled again in each process.",
     _AOT: f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again.",
 }
 SETTINGS = (
@@ -102,15 +102,15 @@ GRAPH_TEXTS = frozenset({*AOT_GRAPHS, *FIRST_GRAPH_TEXTS})
 CODE_TEXTS = frozenset({OUTPUT_CODE, *WRAPPER_CODE})  # the code of a graph
 DRAFT_EXPORT = "draft_export"  # the function that exports again and again until it can
 IssueKind = Literal[
-    "missing fake kernel", "wrong fake kernel", "value of the example used", "value only the data tells"
+    "missing fake kernel", "wrong fake kernel", "value of the example input used", "data-dependent value"
 ]
 # What draft export would have failed of.
 ISSUES: dict[str, IssueKind] = {
     "missing_fake_kernel": "missing fake kernel",
     "mismatched_fake_kernel": "wrong fake kernel",
-    "propagate_real_tensors": "value of the example used",
-    "propagate_real_tensors_provenance": "value of the example used",
-    "guard_on_data_dependent_error": "value only the data tells",
+    "propagate_real_tensors": "value of the example input used",
+    "propagate_real_tensors_provenance": "value of the example input used",
+    "guard_on_data_dependent_error": "data-dependent value",
 }
 
 is_export = begins(f"{EXPORT}/")  # the id of an export

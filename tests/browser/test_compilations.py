@@ -64,7 +64,7 @@ def test_details_have_guards_and_the_time_of_the_frame(tab: Tab) -> None:
         "Host time of all calls",
         "Why Dynamo restarted",
         "Called from",
-        "In Compile time",
+        "Show in Compile time",
     ):
         tab.wait_text(DRAWER, part)
     tab.click(f"{DRAWER} button", "Guard checks")
@@ -110,7 +110,7 @@ def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> Non
     tab.click("[aria-label='Kernels in this code'] a", "triton_poi_fused_addmm_relu_0")
     tab.wait_address("line=48")
     tab.click("[aria-label='Kernels in this code'] tbody td", "48")
-    tab.click(f"{DRAWER} a", "In the kernels panel")
+    tab.click(f"{DRAWER} a", "Show in Kernels")
     tab.wait(lambda: len(tab.rows("Kernels")) == 1, "the kernel")
     tab.click("tbody td", "triton_poi_fused_addmm_relu_0")
     tab.click(f"{DRAWER} a", "Generated code")

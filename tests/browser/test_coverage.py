@@ -51,7 +51,7 @@ def test_what_is_insufficient_comes_first_and_nothing_is_claimed(
         shown = tab.text("main")
         assert "idle: " not in shown and "was idle" not in shown and "→" not in shown
     tab.go(run=run, panel="findings")
-    tab.wait_text("h1", "Too much was not recorded to find anything")
+    tab.wait_text("h1", "Too little was recorded to find anything")
     tab.wait_text("[aria-label='Coverage']", "6 of 8")
 
 

@@ -32,7 +32,7 @@ LARGE = (
     "densenet_train_815mb",
 )
 # Of a file with one run and one rank, these say so.
-ALONE = {"runs": "Other runs are left out of this file.", "compare": "", "ranks": ""}
+ALONE = {"runs": "Other runs are not included in this file.", "compare": "", "ranks": ""}
 OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
 ONLINE = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
 Write = Callable[..., Path]
@@ -167,15 +167,15 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recordi
     tab.open_file(write(recording("breaks"), code=False, **BRIEF))
     tab.click("#about-file button", "About this file")
     tab.wait_text("dialog", "Code and graphs")
-    assert "What it holds" in tab.text("dialog") and "The trace" in tab.text("dialog")
+    assert "Contents" in tab.text("dialog") and "The trace" in tab.text("dialog")
     tab.press(Keys.ESCAPE)
     tab.go(panel="generated_code")
-    tab.wait_text("main", "Code and graphs are left out of this file (--no-code)")
+    tab.wait_text("main", "Code and graphs are not included in this file (--no-code)")
     tab.wait_text("main", "open the logdir in TensorBoard: tensorboard --logdir ")
     tab.go(panel="timeline")
     tab.click("summary", "Save")
     tab.click("a", "The whole trace file")
-    tab.wait_text("dialog", "The trace is left out of this file.")
+    tab.wait_text("dialog", "The trace is not included in this file.")
     tab.press(Keys.ESCAPE)
 
 
@@ -188,7 +188,7 @@ def test_both_themes_and_the_definitions(tab: FileTab, write: Write, recording: 
     tab.click("main button", "?")
     tab.wait(lambda: tab.all("[popover]:popover-open a"), "a meaning")
     own = tab.driver.current_window_handle
-    tab.click("[popover] a", "How it is counted")
+    tab.click("[popover] a", "Full definition")
     (page,) = tab.wait(lambda: set(tab.driver.window_handles) - {own}, "the definitions")
     tab.driver.switch_to.window(page)
     tab.wait_text("body", "Definitions" if tab.all("h1") else "GPU")

@@ -46,7 +46,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
 def test_their_order_is_explained(tab: Tab) -> None:
     tab.open(run="breaks", panel="findings")
     tab.click("main p button", "most important first")
-    tab.wait_text("body", "unless those gain more than three times as much")
+    tab.wait_text("body", "unless such a fix gains more than three times as much")
 
 
 def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, findings_of: FindingsOf) -> None:
@@ -95,9 +95,9 @@ def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: 
     text = next((logdir / "resnet18_eager").glob("*.pt.trace.json")).read_bytes()
     (added / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
     tab.open(run=added.name, panel="findings")
-    tab.wait_text("h1", "Nothing to change was found in what could be read")
+    tab.wait_text("h1", "No findings in the part that could be read")
     tab.go(run=added.name, panel="overview")
-    tab.wait_text("main", "Nothing to change was found in what could be read.")
+    tab.wait_text("main", "No findings in the part that could be read.")
     tab.go(run=added.name, panel="findings")
     tab.settle()
     assert "ProfilerActivity" not in tab.text("main")

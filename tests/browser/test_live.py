@@ -35,7 +35,7 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
     tab.wait(lambda: "second" in tab.options("Run"), "the second run")
     servers.stop(address)
     tab.pick("Run", "second")
-    tab.wait_text("main", "TensorBoard does not answer.")
+    tab.wait_text("main", "TensorBoard does not respond.")
     tab.complaints()  # the browser reports the refused connection
 
 
@@ -71,7 +71,7 @@ def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path, a
 
 def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
     tab.open(run="breaks", span="123")
-    tab.wait_text("main", "The span “123” is not in this logdir")
+    tab.wait_text("main", "The span “123” does not exist in this logdir")
     tab.click("button", "Show the newest span")
     tab.wait_text("h1", "6.02 ms per step")
     tab.go(run="breaks", panel="graph_breaks", row="graph_breaks:99")

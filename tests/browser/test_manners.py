@@ -99,7 +99,7 @@ def test_the_name_of_a_template_does_not_fill_the_address(
     tab.one("aside")
     assert len(tab.address()) < 350
     tab.click("aside a", "on the timeline")
-    tab.click("section[aria-label='Details'] a", "All launches of this kernel")
+    tab.click("section[aria-label='Details'] a", "Show all launches of this kernel")
     tab.one("aside")
     tab.wait_text("aside", name[:40])
     assert len(tab.address()) < 350
@@ -136,7 +136,7 @@ def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
 def test_idle_time_is_a_lane_and_a_launch_has_its_place(tab: Tab) -> None:
     tab.open(run="breaks", panel="kernels", **{"search.kernels": "triton_poi"})
     tab.click("table[aria-label='Kernels'] tr[data-row='0']")
-    tab.click("aside a", "First launch on the timeline")
+    tab.click("aside a", "Show the first launch on the timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Idle")
     tab.wait_text("section[aria-label='Details']", "Queue time")
     tab.wait_text("section[aria-label='Details']", "Idle before")

@@ -30,7 +30,7 @@ def _late(logdir: Path) -> Iterator[None]:
 def test_the_numbers_of_a_job(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
     tab.wait_text("main", "Steps of all ranks")
-    tab.wait_text("main", "5 ranks of 6 were recorded; 1 rank missing (5)")
+    tab.wait_text("main", "5 ranks of 6 were recorded. 1 rank is missing (5)")
     assert [row[0] for row in tab.rows("By rank")] == ["0", "1", "2", "3", "4"]
     assert "all reduce" in tab.rows("Collectives")[0]
     tab.wait_text("main", "Why rank 2 is the straggler")
@@ -143,7 +143,7 @@ def test_very_many_ranks_are_one_sentence_and_one_map(tab: Tab) -> None:
     tab.wait_text(heat, "Rank 64 on node0008")
     tab.press(Keys.ENTER)
     tab.wait_address("worker=node0008_100064")
-    tab.wait_text("main", "Only the digest of this rank is here.")
+    tab.wait_text("main", "Only the digest of this rank was found.")
 
 
 @pytest.mark.usefixtures("many")

@@ -56,7 +56,7 @@ def test_the_costliest_function_of_yours_is_named_and_leads_to_its_lines(tab: Ta
     tab.one("canvas")
     assert tab.text("main p").startswith("f (")
     tab.click("table[aria-label='Functions'] td", "prof_steps")
-    tab.click("aside a", "Among the lines of your program")
+    tab.click("aside a", "Show in Your code")
     tab.wait(lambda: lines(tab) == ["…/capture.py:53"], "its line")
 
 

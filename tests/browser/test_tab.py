@@ -247,8 +247,8 @@ def test_a_kernel_leads_to_its_graph_its_source_and_the_timeline(tab: Tab) -> No
     tab.wait_text(SENTENCE, "After post-grad passes (forward)")
     tab.text(".marked")
     tab.back()
-    tab.click("aside a", "First launch on the timeline")
-    tab.wait_text("main", "All launches of this kernel")
+    tab.click("aside a", "Show the first launch on the timeline")
+    tab.wait_text("main", "Show all launches of this kernel")
 
 
 def test_columns_can_be_chosen_and_are_remembered(tab: Tab) -> None:

@@ -36,14 +36,14 @@ STRANGE = """
     const probe = document.body.appendChild(document.createElement('i'));
     const token = (name) => (probe.style.color = style.getPropertyValue(name), rgb(getComputedStyle(probe).color));
     const paper = token('--bg');
-    const legend = [...document.querySelectorAll("[aria-label='Colours in view'] .swatch")].map(
+    const legend = [...document.querySelectorAll("[aria-label='Colors in view'] .swatch")].map(
         swatch => rgb(getComputedStyle(swatch).backgroundColor));
     const inks = [paper, '--raised', '--line', '--measure', '--warn', '--text', '--muted', '--line-strong'].map(
         name => typeof name === 'string' ? token(name) : name).concat(legend);
     probe.remove();
     const known = inks.flatMap(ink => [0.4, 0.6, 0.8, 1].map(
         share => ink.map((c, i) => c * share + paper[i] * (1 - share))));
-    const idle = document.querySelector("[aria-label='Colours in view'] .idle") ? known.slice(-4 * legend.length) : [];
+    const idle = document.querySelector("[aria-label='Colors in view'] .idle") ? known.slice(-4 * legend.length) : [];
     for (const tint of idle) for (const stripe of [0, 255]) for (let share = 0; share < 0.5; share += 0.01)
         known.push(tint.map(c => c * (1 - share) + stripe * share));
     return arguments[0].filter(text => !known.some(
@@ -177,7 +177,7 @@ def test_lanes_fold_and_the_list_tells_the_same(tab: Tab) -> None:
 def test_what_is_in_view_is_saved_as_a_trace(tab: Tab, downloads: Path) -> None:
     open_timeline(tab)
     tab.click("summary", "Save")
-    tab.click("a", "What is in view, as a trace")
+    tab.click("a", "The visible range as a trace")
     saved = tab.wait(lambda: next(downloads.glob("*.json.gz"), None), "the download")
     trace = json.loads(gzip.decompress(saved.read_bytes()))
     assert any(event["name"] == "ProfilerStep#2" for event in trace["traceEvents"])
@@ -344,7 +344,7 @@ def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:
     picture = tab.one(f"{DRAWER} canvas")
     tab.wait_text(f"{DRAWER} [aria-pressed='true']", "Flame graph")
     picture.send_keys(Keys.ARROW_DOWN)
-    tab.one(f"{DRAWER} canvas[aria-label*='of the stretch, in 1 call, Python function']")
+    tab.one(f"{DRAWER} canvas[aria-label*='of the range, in 1 call, Python function']")
     before = tab.address()
     picture.send_keys(Keys.ENTER)
     tab.wait(lambda: "p.torch_compile.slice=" in tab.address() != before, "the longest call")
@@ -362,14 +362,14 @@ def test_with_nothing_chosen_a_flame_graph_is_of_what_is_in_view(tab: Tab) -> No
 
 def test_a_flame_graph_says_where_nothing_ran(tab: Tab) -> None:
     open_timeline(tab, range="-900000000,-800000000", flame="1")
-    tab.wait_text(f"{DRAWER} [role='status']", "No thread ran anything that was recorded")
+    tab.wait_text(f"{DRAWER} [role='status']", "Nothing was recorded on any thread")
     assert not tab.all(f"{DRAWER} canvas")
 
 
 def test_idle_time_is_hatched_in_the_picture_and_its_legend(tab: Tab) -> None:
     open_timeline(tab)
-    tab.one("[aria-label='Colours in view'] .swatch.idle")
-    tab.wait_text("[aria-label='Colours in view']", "Idle: ")
+    tab.one("[aria-label='Colors in view'] .swatch.idle")
+    tab.wait_text("[aria-label='Colors in view']", "Idle: ")
     hatched = {swatch.value_of_css_property("background-color") for swatch in tab.all(".swatch.idle")}
     assert hatched and "repeating-linear-gradient" in str(
         tab.script(

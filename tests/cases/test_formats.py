@@ -199,7 +199,7 @@ def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
         "Ranks 0, 1: Host time between opera",
         "  [warning] (ranks 0, 1) No compile",
     ]
-    assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
+    assert "Ranks wait little for each other. Rank 0 waits most: 120 µs" in lines[0]
 
 
 def test_ranks_without_a_trace_are_named(tmp_path: Path, capsys: Capture) -> None:
@@ -208,7 +208,7 @@ def test_ranks_without_a_trace_are_named(tmp_path: Path, capsys: Capture) -> Non
         write(tmp_path / f"w{rank}.1.pt.trace.json", rank_events(rank), distributedInfo=info)
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "\nRanks, 2 of 4; " in out and "Not read: 2 ranks (1, 3)" in out
+    assert "\nRanks (2 of 4; " in out and "Not read: 2 ranks (1, 3)" in out
 
 
 def test_ranks_in_folders_of_their_own_are_one_job(tmp_path: Path, capsys: Capture) -> None:

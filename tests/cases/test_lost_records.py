@@ -90,9 +90,7 @@ def test_a_launch_without_an_operator_has_the_name_of_its_call() -> None:
 
 def test_what_has_no_name_is_said_to_have_none() -> None:
     (row, *_) = case("torchtitan4362_streams").of(predicted_fixes)
-    assert words_of(replace(row, kind="operator", name="")).title.startswith(
-        "Host time is spent in (no name)"
-    )
+    assert words_of(replace(row, kind="operator", name="")).title.startswith("(no name) takes host time")
 
 
 @pytest.mark.parametrize("share", [0.6, 0.9])
@@ -105,7 +103,9 @@ def test_of_a_cut_trace_the_gpu_is_busy_at_least_as_long(share: float, tmp_path:
     assert profile.of(findings).findings == [] and profile.of(overview).payback == ""
 
 
-@pytest.mark.parametrize(("share", "note"), [(0.6, "it compiles"), (0.93, "without 2 steps that compile")])
+@pytest.mark.parametrize(
+    ("share", "note"), [(0.6, "which compiles"), (0.93, "excluding 2 steps that compile")]
+)
 def test_a_step_that_compiles_is_no_steady_one(share: float, note: str, tmp_path: Path) -> None:
     """Of a recording that was cut in its first step nothing else is left."""
     shutil.copytree(CASES / "recompile_count" / "run", tmp_path, dirs_exist_ok=True)

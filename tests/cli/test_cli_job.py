@@ -53,7 +53,7 @@ def test_a_rank_that_is_not_there_is_a_wrong_argument(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(job), "--rank", "7"]) == 2
-    assert "there is no rank 7; available: 0, 1, 2" in capsys.readouterr().err
+    assert "there is no rank 7: available: 0, 1, 2" in capsys.readouterr().err
     write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
     assert main(["report", str(tmp_path), "--rank", "0"]) == 2
     assert "there is no job of several ranks" in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_many_ranks_fit_one_screen(many: Path, capsys: pytest.CaptureFixture[str
     finding, to_do, *rest = (line for line in lines if not line.startswith("    "))
     assert verdict.startswith("Job of 72 ranks, ") and "Rank 37 is the straggler" in finding
     assert to_do.startswith("Do: ") and len(rest) < 57
-    head = rest.index("Ranks, 5 of 72; waits are totals of the recording") + 1
+    head = rest.index("Ranks (5 of 72; waits are totals over the whole recording)") + 1
     assert rest[head].split()[:2] == ["Rank", "Host"] and rest[head + 1].split()[0] == "37"
 
 

@@ -39,7 +39,7 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert verdict.startswith("Job of 3 ranks")
     finding, to_do, *rest = (line for line in lines if not line.startswith("    "))
     assert "Rank 1" in finding and "ms" in finding and to_do.startswith("Do: ")
-    ranks = rest[rest.index("Ranks, 3 of 3; waits are totals of the recording") + 1 :]
+    ranks = rest[rest.index("Ranks (3 of 3; waits are totals over the whole recording)") + 1 :]
     assert re.search(r"Waits for others +Others wait for it", ranks[0])
     assert ranks[1].split()[0] == "1"
 
@@ -233,7 +233,7 @@ def test_show_looks_where_everybody_records(
 
 def test_a_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     schema = command_line(capsys, "schema")
-    assert "kernels: of each span, share of time_us" in schema()[1]
+    assert "kernels: per span, share of time_us" in schema()[1]
     document: dict[str, Any] = json.loads(schema("--json")[1])
     assert document["sections"]["kernels"]["rows"]["span"] == {"$ref": "#/definitions/Kernel"}
     assert "time_us" in document["definitions"]["Kernel"]["properties"]

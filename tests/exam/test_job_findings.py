@@ -22,14 +22,14 @@ SAYS = {  # of what the title says
     "communication:many_small": "small collectives per step",
     "input:host": "The loop waits for the next batch",
     "late:not_compiled": "No compiled code runs in the profiled steps",
-    "late:validation": "more to compute",
+    "late:validation": "computes for an extra",
     "late:python": "unaccounted for",
     "late:input": "waits for its next batch",
     "late:recompile": "compiles for",
     "late:rotating": "Ranks take turns",
-    "late:slow_gpu": "the same kernels, and they take",
+    "late:slow_gpu": "the same kernels, which take",
     "late:sync": "The host waits for the GPU 144 times per step, in aten::item",
-    "late:work": "more to compute",
+    "late:work": "computes for an extra",
 }
 WITHIN_POINTS = 20.0  # of a step, of every job; all but one are within 15
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from math import isclose
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,12 +138,14 @@ QUESTIONS = {
     "cost of breaks": Question(
         saved,
         "gain_us_per_step",
-        (rf"graph break sites? costs? ({TIME})", rf"Graph breaks cost ({TIME})"),
-        duration,
+        (rf"graph break sites? costs? about ({TIME})",),
+        partial(duration, digits=2),
         with_field="breaks",
     ),
-    "most expensive break": Question(most_expensive, "dearest_us_per_step"),
-    "direct cost": Question(direct_us, "direct_us_per_step", (rf"direct cost: ({TIME}) per step",), duration),
+    "most expensive break": Question(most_expensive, "most_expensive_us_per_step"),
+    "direct cost": Question(
+        direct_us, "direct_us_per_step", (rf"direct cost is ({TIME}) per step",), duration
+    ),
     "recompiles": Question(of_log(count_recompiles), "recompiles", (r"\b([\d,]+) recompiles? cost",)),
     "compilations": Question(
         of_log(count_compilations),

@@ -103,7 +103,7 @@ def test_ranks_that_nothing_ties_share_no_clock_and_the_page_says_so(tmp_path: P
     assert made.of(clocks).shared.tolist() == [0, 0, 2, 2]
     basis = made.of(job_report).basis
     assert "offset between the clocks of ranks 0, 1 and 2, 3 is unknown" in basis
-    assert "agree to 0 µs (95th percentile) among those that have collectives in common" in basis
+    assert "agree to 0 µs (95th percentile) among ranks that share collectives" in basis
 
 
 def test_without_any_collective_no_clock_is_shared(tmp_path: Path) -> None:

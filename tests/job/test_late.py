@@ -66,12 +66,9 @@ CAUSES = {
     "data_loading": (Does(3 * MS, loader), "waits for its next batch for 3.00 ms"),
     "compile": (Does(3 * MS, compiler), "compiles for 3.00 ms"),
     "garbage": (Does(3 * MS, garbage), "collects garbage for 3.00 ms"),
-    "operator": (
-        Does(3 * MS, operator),
-        "runs operators for 3.00 ms per step more than its peers (aten::nonzero)",
-    ),
+    "operator": (Does(3 * MS, operator), "runs operators for an extra 3.00 ms per step (aten::nonzero)"),
     "slower_kernels": (Does(kernels=20, kernel_ns=250_000), "the same kernels"),
-    "more_work": (Does(kernels=50), "more to compute"),
+    "more_work": (Does(kernels=50), "computes for an extra"),
 }
 USUAL = {"slower_kernels": Does(kernels=20), "more_work": Does(kernels=20)}
 

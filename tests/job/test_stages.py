@@ -81,7 +81,7 @@ def test_the_longest_stage_is_named_and_no_rank_is_blamed(tmp_path: Path) -> Non
         row for row in made.of(job_findings) if row.rule in ("uneven_stages", "late_rank", "ranks_take_turns")
     ]
     assert first.rule == "uneven_stages" and first.where == ["rank 1"] and first.row == "ranks:1"
-    assert "computes for 16.0 ms per step, a stage 8.00 ms on average" in first.title
+    assert "computes for 16.0 ms per step, compared with 8.00 ms on average" in first.title
     assert first.predicted
     assert first.predicted.step_us == made.of(job_step_us)
     wanted, now = (step_of_job_ns(job.of(job_clocks)) for job in (even, made))

@@ -135,4 +135,4 @@ def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
     assert (
         sorted(mended.compilations[0].metrics) == sorted(mended.runtime_metrics[0].metrics) == ["c", "d", "e"]
     )
-    assert mended.records.unreadable["metrics that are no JSON"] == 4
+    assert mended.records.unreadable["metrics that are not JSON"] == 4

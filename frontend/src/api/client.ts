@@ -40,9 +40,9 @@ async function bodyOf(response: Response): Promise<unknown> {
 function serverGone(): ApiError {
   return new ApiError(
     'server_gone',
-    'TensorBoard does not answer.',
+    'TensorBoard does not respond.',
     '',
-    'Check that the tensorboard process still runs, then try again.',
+    'Check that the tensorboard process is still running, then try again.',
   );
 }
 
@@ -52,9 +52,9 @@ function toError(route: string, status: number, body: unknown): ApiError {
     return new ApiError(error.code ?? 'internal', error.message, error.file, error.next_step);
   return new ApiError(
     'internal',
-    `TensorBoard answered ${status} to "${route}" without saying why.`,
+    `TensorBoard returned status ${status} for "${route}" without a reason.`,
     '',
-    'Its terminal output says more.',
+    'See its terminal output for details.',
   );
 }
 

@@ -58,8 +58,8 @@ export const explainsIdle = ({ mean }: GpuUtilization): boolean =>
   !isInsufficient() && 100 - (mean?.busy_percent ?? 0) >= LEAST_IDLE;
 
 export function nothingFound(): string {
-  if (isInsufficient()) return 'Too much was not recorded to find anything';
-  return isWhole() ? 'Nothing to change was found' : 'Nothing to change was found in what could be read';
+  if (isInsufficient()) return 'Too little was recorded to find anything';
+  return isWhole() ? 'No findings' : 'No findings in the part that could be read';
 }
 
 /** null while nothing is known. */

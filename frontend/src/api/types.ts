@@ -1016,7 +1016,7 @@ export interface InstanceCall {
 }
 
 export type IssueKind =
-  'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
+  'data-dependent value' | 'missing fake kernel' | 'value of the example input used' | 'wrong fake kernel';
 
 export interface JobMap {
   measure: Measure;
@@ -1347,7 +1347,7 @@ export interface LongestRow {
   text: string;
 }
 
-export type Loops = 'scalar' | 'vectorised';
+export type Loops = 'scalar' | 'vectorized';
 
 export interface MeanPart {
   kind: PartKind;
@@ -1879,7 +1879,7 @@ export interface SideWork {
   operators: string[];
 }
 
-export type SizeHandling = 'dynamic' | 'eager' | 'specialised';
+export type SizeHandling = 'dynamic' | 'eager' | 'specialized';
 
 export interface SkippedGraph {
   compile_id: string;

@@ -32,8 +32,8 @@ export const hostKindHelp = (kind: HostKind): string => meaningOf('host_kinds', 
 /** What the host does in a step, in more detail: each has the colour of its kind. */
 export const HOST_CAUSES: Record<HostCause, Look> = {
   ...HOST_KINDS,
-  library: look('python', 'Python of libraries'),
-  label: look('python', 'labelled code'),
+  library: look('python', 'library Python'),
+  label: look('python', 'labeled code'),
   garbage: look('python', 'garbage collection'),
   operator: look('eager_operators', 'operators'),
   optimizer: look('eager_operators', 'optimizer'),

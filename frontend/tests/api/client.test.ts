@@ -46,7 +46,7 @@ it('says when the server is gone, and when it answers nonsense', async () => {
     new Response('', { status: 200, headers: { 'Content-Type': 'application/json' } }),
   );
   await expect(fetchAnswer('runs', {}, signal())).rejects.toMatchObject({ code: 'server_gone' });
-  await expect(fetchAnswer('runs', {}, signal())).rejects.toThrow('TensorBoard answered 502');
+  await expect(fetchAnswer('runs', {}, signal())).rejects.toThrow('TensorBoard returned status 502');
   await expect(fetchAnswer('runs', {}, signal())).rejects.toBeInstanceOf(ApiError);
 });
 

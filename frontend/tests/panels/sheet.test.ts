@@ -68,7 +68,7 @@ test('what a row names is a link', () => {
   expect(of('compile_id').link!(row)).toMatchObject({ row: 'compilation:0/1,1,forward' });
   expect(of('name').link!(row)).toBeNull();
   expect(placesOf(row).map(([text]) => text)).toEqual([
-    ...['Among the lines of your program', 'Compilation 0/1', 'Its kernels', 'What it is about'],
+    ...['Show in Your code', 'Compilation 0/1', 'Show its kernels', 'Show the details'],
   ]);
   expect(placesOf(row).at(-1)![1]).toMatchObject({ panel: 'kernels', row: 'kernels:k' });
 });

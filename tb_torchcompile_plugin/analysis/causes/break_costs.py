@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     unrecorded,
 )
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
-from tb_torchcompile_plugin.analysis.formatting import between, duration, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import about, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
 from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_report
 from tb_torchcompile_plugin.profile.columns import mask_at
@@ -42,7 +42,7 @@ _NOT_PREDICTED = f"Costs are predicted only for the {_MAX_PREDICTED} sites with 
 _UNKNOWN = "Graph breaks are unknown: this trace does not show them."
 # A nested region may be the rest of a broken frame or a frame that it calls.
 _AMBIGUOUS = (
-    "the trace has no compile log and no Python stacks (with_stack=True) that tell nested regions apart."
+    "the trace has no compile log and no Python stacks (with_stack=True), which distinguish nested regions."
 )
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it; chosen by eye
 
@@ -103,7 +103,7 @@ def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top:
 
 
 def headline(profile: Profile) -> str:
-    """Summarize: "4 graph break sites cost 2.51 ms per step, 41.8 % of the step (removing all of them, predicted)."."""
+    """Summarize: "4 graph break sites cost about 2.5 ms (2.1-3.2) per step, 42 % of the step (predicted)."."""
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
     is_known = profile.of(graph_break_costs) is not None
     if not sites:
@@ -114,28 +114,32 @@ def headline(profile: Profile) -> str:
     ran = [site for site in sites if site.host_us is not None or site.saves_us is not None]
     if not ran:
         return (
-            ". ".join(dict.fromkeys((count, *(site.why_no_cost for site in sites if site.why_no_cost)))) + "."
+            ". ".join(
+                dict.fromkeys(
+                    (f"{count} with unknown cost", *(site.why_no_cost for site in sites if site.why_no_cost))
+                )
+            )
+            + "."
         )
     subject = f"{len(ran)} of {count}" if len(ran) < len(sites) else count
     each, whole = ("per step", "the step") if profile.of(step_time).steps else ("in this span", "the span")
     if cost:
-        range_ = between(*sorted((cost.step_us - cost.low_us, cost.step_us - cost.high_us)))
-        predicted = f"predicted: {range_}" if range_ else "predicted"
+        low_us, high_us = sorted((cost.step_us - cost.low_us, cost.step_us - cost.high_us))
         costs = "costs" if len(ran) == 1 else "cost"
-        share = f"{percent(cost.gain_percent)} of {whole} ({predicted})"
-        return f"{subject} {costs} {duration(cost.gain_us)} {each}, {share}."
-    return f"{subject}. {direct_sentence(profile)}."
+        share = f"{percent(cost.gain_percent, 2)} of {whole} (predicted)"
+        return f"{subject} {costs} {about(cost.gain_us, low_us, high_us)} {each}, {share}."
+    return f"{subject} ran. {direct_sentence(profile)}."
 
 
 def direct_sentence(profile: Profile) -> str:
-    """Return "The cost is unknown; direct cost: 63.0 µs per step, 39.6 % of the profiled step"."""
+    """Return "No cost is predicted. The direct cost is 63.0 µs per step, 39.6 % of the profiled step"."""
     step, direct = profile.of(step_time), profile.of(direct_us)
     each, whole = ("per step", "the profiled step") if step.steps else ("in this span", "the span")
     if direct is None:
         return "The cost is unknown"
     direct_share = profile.of(direct_percent)
     share = "" if direct_share is None else f", {percent(direct_share)} of {whole}"
-    return f"The cost is unknown; direct cost: {duration(direct)} {each}{share}"
+    return f"No cost is predicted. The direct cost is {duration(direct)} {each}{share}"
 
 
 def span_with_costs(profile: Profile) -> Span:

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.finding import (
     Severity,
     severity_of,
 )
-from tb_torchcompile_plugin.analysis.formatting import about, at_line, duration, function_at, often, rounded
+from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per_step, duration, function_at
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame
@@ -119,7 +119,7 @@ class Words(NamedTuple):
 
     title: str  # the cause, as a sentence
     next_step: str  # what to write instead; code to paste is in backquotes
-    fixed: str = "Without it"  # opens the sentence with the predicted time
+    fixed: str  # opens the sentence with the predicted time
 
 
 class PricedCause(Cause):
@@ -176,7 +176,8 @@ class PricedCause(Cause):
     def filled(self, row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
         """Return the text of one of its fixes."""
         words = self.words_of(row)
-        times, line = rounded(row.times), at_line(row.file, row.line)
+        times, each = count_per_step(row.times, unit.each)
+        line = at_line(row.file, row.line)
         once, place = times == "1", f" at {line}" if line else ""
         name = short_kernel(row.name) if self.is_named_by_kernel else row.name
         name = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
@@ -184,11 +185,12 @@ class PricedCause(Cause):
             name=f"{name} (name repaired)" if "\ufffd" in name else name or "(no name)",
             place=place,
             times=times,
-            often=often(row.times),
+            often="once" if once else f"{times} times",
             s="" if once else "s",
             are="is" if once else "are",
             graphs=f"{times} compiled graph{'' if once else 's'}",
-            **unit._asdict(),
+            one=unit.one,
+            each=each,
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))
 
@@ -208,7 +210,7 @@ def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> 
     """Return "If compiled, a step would take up to 81 % less time" with the range, as eager code gains differently."""
     bounds = (predicted.high_us, predicted.low_us)
     low, high = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)
-    percents = f" ({low}–{high} %)" if low < high else ""
+    percents = f" ({low}–{high} %)" if 0 < low < high else ""
     return f"{fixed}, {unit.one} would take up to {high} % less time{percents}"
 
 

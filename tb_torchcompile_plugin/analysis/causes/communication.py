@@ -40,7 +40,7 @@ class Communication(PricedCause):
     limits = ("communication_percent",)
     words = Words(
         "Communication does not overlap with computation ({name})",
-        "Overlap it with the backward pass: smaller DDP buckets (bucket_cap_mb) or FSDP prefetching",
+        "Overlap communication with the backward pass: use smaller DDP buckets (bucket_cap_mb) or FSDP prefetching",
         "With overlap",
     )
 
@@ -58,7 +58,7 @@ class Communication(PricedCause):
             "Communication that does not overlap with computation takes "
             f"{duration(us / context.step_count)} {context.where}, "
             f"{percent(share)} of the profiled time",
-            f"{self.words.next_step}. Compare ranks, too: waiting for a slower rank looks the same",
+            f"{self.words.next_step}. Also compare ranks: waiting for a slower rank looks the same",
             {"communication_us_per_step": us / context.step_count, "share_percent": share},
             saves_us=us,
             share=share,

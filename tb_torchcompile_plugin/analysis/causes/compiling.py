@@ -43,7 +43,8 @@ class Recompiles(HostTimeCause):
     limits = ("recompiles_percent",)
     words = Words(
         "torch.compile compiles during the step",
-        "Keep the values that guards check constant, or mark them as dynamic. Recompiles shows the guard that failed",
+        "Keep the values that guards check constant, or mark them as dynamic. The Recompiles panel shows the guard "
+        "that failed",
         "Without compiling",
     )
 
@@ -221,8 +222,8 @@ class RecompileLimit(Cause):
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
             versions = by_frame.get((row.epoch, frame_of(row.compile_id)), [])
             yield self.finding(
-                f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eagerly: it hit the "
-                "recompile limit",
+                f"{row.function or 'A frame'} was compiled {often(len(versions))}, hit the recompile limit, and now "
+                "runs eagerly",
                 "Check which guard fails each time: mark the value as dynamic, or keep it constant. "
                 "torch._dynamo.config.recompile_limit raises the limit",
                 {"versions": len(versions)},
@@ -249,8 +250,8 @@ class CacheMissed(Cause):
             yield self.finding(
                 f"{plural(compiled, 'compilation')} missed the compile cache and took "
                 f"{duration(spent * 1e6)}",
-                "Expected on a first run. Otherwise persist TORCHINDUCTOR_CACHE_DIR between jobs with the same torch "
-                "and GPU",
+                "This is expected on a first run. Otherwise, keep the folder TORCHINDUCTOR_CACHE_DIR between jobs with "
+                "the same torch version and GPU",
                 {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )
@@ -258,22 +259,22 @@ class CacheMissed(Cause):
         bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
         for (cache, reason), count in bypassed.items():
             yield self.finding(
-                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which slows down "
-                f"compilation but not the compiled code: {reason or 'torch gives no reason'}",
-                "Avoid what prevents caching; otherwise every process compiles this again",
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)} "
+                f"({reason or 'torch gives no reason'}). This slows down compilation, but not the compiled code",
+                "Remove what prevents caching. Otherwise, every process compiles this code again",
                 {"lookups": count},
                 severity="info",
             )
 
 
 def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
-    """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
+    """Return ". The guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
     texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
     if not texts:
         return ""
     more = f" and {len(texts) - thresholds.MAX_NAMES} more" if len(texts) > thresholds.MAX_NAMES else ""
-    which = "the guard" if len(texts) == 1 else "guards"
-    return f"; {which} that failed: {'; '.join(texts[: thresholds.MAX_NAMES])}{more}"
+    which = "The guard" if len(texts) == 1 else "Guards"
+    return f". {which} that failed: {'; '.join(texts[: thresholds.MAX_NAMES])}{more}"
 
 
 def failed_guard_advice(guard: FailedGuard | None) -> str:

@@ -25,15 +25,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compil
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
-from tb_torchcompile_plugin.analysis.formatting import (
-    about,
-    at_line,
-    duration,
-    often,
-    plural,
-    plural_of_mean,
-    rounded,
-)
+from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per_step, duration, often, plural
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id, calls_cut_by_breaks, resumes
@@ -50,9 +42,9 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, i
 # Of launches inside captured frames: another backend may compile them, too. Chosen on the recordings.
 _OPERATORS = 0.9
 # What helps against a break for which torch has no hint.
-_REWRITE = "Rewrite it with torch operators, or move it out of the compiled function"
+_REWRITE = "Rewrite this call with torch operators, or move it out of the compiled function"
 _BREAK_ADVICE: dict[BreakKind, str] = {
-    "explicit": "Remove the call that requests it, or move it out of the compiled function",
+    "explicit": "Remove the call that requests the graph break, or move it out of the compiled function",
     "print": "Print and log outside the compiled function",
     "item": "Keep the value in a tensor, or read it outside the compiled function",
     "data_dependent": "Compute both branches and select with torch.where, or use torch.cond",
@@ -83,13 +75,13 @@ EAGER_REASONS = {
     "disabled": ("torch._dynamo.config.disable was True{at}", "Set torch._dynamo.config.disable to False"),
     "dispatch_mode": (
         "{text} was active{at}, so Dynamo skipped the code",
-        "Do not use the dispatch mode {text} in the steps, or use it on the model before torch.compile: functions that "
-        "are called while a mode is active run eagerly from then on",
+        "Do not use the dispatch mode {text} in the steps, or use it on the uncompiled model. Functions that are "
+        "called while a mode is active run eagerly from then on",
     ),
     "traced_mode": (
         "operators run in a dispatch mode ({what}), which Dynamo skips",
-        "Do not use the mode, such as FlopCounterMode, in the steps, or use it on the model before torch.compile. "
-        "Whether torch.compile was called is unknown",
+        "Do not use the mode, such as FlopCounterMode, in the steps, or use it on the uncompiled model. Whether "
+        "torch.compile was called is unknown",
     ),
     "skip": (
         "Dynamo skipped {what}{at}: {text}",
@@ -182,7 +174,7 @@ class NothingCompiled(Cause):
             by, predicted = None, measured_step(measured, is_eager=True)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
-            why += f". {saves_up_to(predicted, 'If compiled', context.time_unit)}"
+            why += f". {saves_up_to(predicted, 'With torch.compile', context.time_unit)}"
         else:  # no alarm if compiling gains little, or if the model predicts no gain
             is_minor = predicted is not None or context.profile.of(why_nothing) is None
         yield self.finding(
@@ -271,8 +263,8 @@ class DebugBackend(PricedCause):
             next_step = f'Remove force_backend="{forced.reason}" from set_stance{at}'
         for by in self.large(context):
             yield self.finding(
-                f"{plural(frames, 'frame is', 'frames are')} captured but not compiled: "
-                f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+                f"{plural(frames, 'frame is', 'frames are')} captured but not compiled. "
+                f'{"Its" if frames == 1 else "Their"} operators are launched one by one, as with backend="eager" or '
                 f'"aot_eager". {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
                 next_step,
                 {"frames": frames, "operators_per_step": by.times},
@@ -295,8 +287,9 @@ class FrameGivenUp(PricedCause):
     limits = ("gain_percent",)
     words = Words(
         "Functions that torch failed to compile run eagerly{place}",
-        "Compilations shows the reason. Move graph breaks in loops, and changing values, out of the compiled function",
-        "If compiled",
+        "The Compilations panel shows the reason. Move graph breaks in loops, and changing values, out of the compiled "
+        "function",
+        "If they were compiled",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -333,7 +326,7 @@ class FrameGivenUp(PricedCause):
         if broken_at:
             why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
         if by:
-            why += f". {step_after(by.predicted, 'If compiled', context.time_unit)}"
+            why += f". {step_after(by.predicted, 'If it were compiled', context.time_unit)}"
         yield self.finding(
             f"{frame or 'A function'} runs eagerly: {why}",
             next_step,
@@ -347,13 +340,15 @@ class FrameGivenUp(PricedCause):
 
     def unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
         calls = context.profile.of(lookups_in_vain) / context.step_count
+        times, each = count_per_step(calls, context.where)
         line = at_line(by.file, by.line)
         return self.finding(
-            f"{plural_of_mean(calls, 'call')} {context.where}{f' at {line}' if line else ''} "
-            f"{'runs' if rounded(calls) == '1' else 'run'} eagerly because torch gave up compiling the function. "
-            f"{step_after(by.predicted, 'If compiled', context.time_unit)}",
+            f"{times} {'call' if times == '1' else 'calls'} {each}{f' at {line}' if line else ''} "
+            f"{'runs' if times == '1' else 'run'} eagerly because torch gave up compiling the function. "
+            f"{step_after(by.predicted, 'If they were compiled', context.time_unit)}",
             "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
-            '`TORCH_LOGS="recompiles,graph_breaks"`. Usually a frame hit the recompile limit, or breaks in a loop',
+            '`TORCH_LOGS="recompiles,graph_breaks"`. Usually, a frame hit the recompile limit or has a graph break in '
+            "a loop",
             {"calls": calls},
             severity="critical",
             by=by,
@@ -372,7 +367,7 @@ class EagerRemainder(PricedCause):
     words = Words(
         "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
         "Compile the function that calls them, or use torch._foreach_*, which processes many tensors at once",
-        "If compiled",
+        "If they were compiled",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -394,7 +389,7 @@ class GraphBreaks(PricedCause):
     panel = "graph_breaks"
     words = Words(
         "{times} graph break{s} {each}",
-        "Move what breaks the graph out of the compiled function. Graph breaks shows the line and the reason",
+        "Move what breaks the graph out of the compiled function. The Graph breaks panel shows the line and the reason",
         "Without graph breaks",
     )
 
@@ -437,7 +432,7 @@ class GraphBreaks(PricedCause):
                 "breaks": len(sites),
                 "share_percent": share,
                 "gain_us_per_step": cost.gain_us if cost else None,
-                "dearest_us_per_step": worst.saves_us if cost else None,
+                "most_expensive_us_per_step": worst.saves_us if cost else None,
                 "direct_us_per_step": None if cost else direct,
             },
             saves_us=saves_us,

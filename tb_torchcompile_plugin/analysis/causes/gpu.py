@@ -186,8 +186,9 @@ class WrittenOutAttention(PricedCause):
     words = Words(
         "Attention runs as separate operators (product, softmax, product) {often} {each}{place}",
         "Use the fused operator, which does not store the attention weights: "
-        "`torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)`; in transformers "
-        'attn_implementation="sdpa", in nn.MultiheadAttention need_weights=False. It does not return the weights',
+        "`torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)`. In transformers, set "
+        'attn_implementation="sdpa"; in nn.MultiheadAttention, need_weights=False. The fused operator does not return '
+        "the weights",
         "With scaled_dot_product_attention",
     )
 
@@ -218,7 +219,8 @@ class Deterministic(PricedCause):
     panel = "operators"
     words = Words(
         "Deterministic algorithms are on: {name} sorts its indices first, {often} {each}{place}",
-        "Turn them off if results need not be bitwise reproducible: `torch.use_deterministic_algorithms(False)`",
+        "Turn deterministic algorithms off if results need not be bitwise reproducible: "
+        "`torch.use_deterministic_algorithms(False)`",
         "Without them",
     )
 
@@ -263,8 +265,8 @@ class LowBandwidthKernel(PricedCause):
     limits = ("kernel_percent", "kernel_bandwidth_percent")
     words = Words(
         "{name} uses only part of the memory bandwidth{place}",
-        'Tune it: `torch.compile(model, mode="max-autotune")`, larger tensors, or neighboring threads that access '
-        "neighboring elements",
+        'Tune the kernel with `torch.compile(model, mode="max-autotune")`, use larger tensors, or let neighboring '
+        "threads access neighboring elements",
         "At peak bandwidth",
     )
 
@@ -292,7 +294,7 @@ class LowBandwidthKernel(PricedCause):
             yield self.finding(
                 f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time at {percent(bandwidth)} of "
                 "the peak memory bandwidth",
-                'Tune it: `torch.compile(model, mode="max-autotune")`, or larger tensors. '
+                'Tune the kernel with `torch.compile(model, mode="max-autotune")`, or use larger tensors. '
                 f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
@@ -331,8 +333,8 @@ class DominantKernel(Cause):
             return
         yield self.finding(
             f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time, and the GPU is the bottleneck",
-            "Check its memory accesses: neighboring threads should access neighboring elements, with enough blocks for "
-            f"the whole GPU. {_where_shown(row.name)} shows its launches",
+            "Check the memory accesses of the kernel: neighboring threads should access neighboring elements. Launch "
+            f"enough blocks for the whole GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             severity="warning",
             row=f"kernels:{row.key}",
@@ -416,4 +418,6 @@ def _is_torchs(profile: Profile, kernel: str) -> bool:
 
 def _where_shown(kernel: str) -> str:
     """Return where to find details: names of C++ kernels cannot be typed."""
-    return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
+    return (
+        f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in the Kernels panel"
+    )

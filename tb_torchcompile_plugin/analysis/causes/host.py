@@ -48,11 +48,17 @@ _AS_TENSOR = (
     "Guards check Python lists and dicts element by element in each call: convert {source} to a tensor once, for "
     "example with register_buffer, or read it outside the compiled function"
 )
-_ON_CPU = "It runs on the CPU: move its tensors to the GPU, create them there, or move it out of the step"
-_NEW_SHAPES = "Its shapes change, and libraries do more work for new ones: keep, pad or bucket them"
+_ON_CPU = (
+    "This operator runs on the CPU: move its tensors to the GPU, create them there, or move the operator out of the "
+    "step"
+)
+_NEW_SHAPES = (
+    "The input shapes change, and libraries do more work for new shapes: keep shapes constant, or pad or bucket "
+    "them"
+)
 _SAME_SHAPES = (
-    "Its shapes are the same in each step: call it less often, or once for many inputs. If only the first steps are "
-    "slow, the library selects its algorithm there (cuDNN benchmarks): record later steps"
+    "The input shapes are the same in each step: call this operator less often, or once for many inputs. If only the "
+    "first steps are slow, the library selects its algorithm in them (cuDNN benchmarks): record later steps"
 )
 # Calls that return memory to the driver, which is then requested again.
 _FREED = Words(
@@ -77,7 +83,9 @@ class HostTimeCause(PricedCause):
     def words_of(self, row: WhatIf) -> Words:
         """Name a known library if its function takes the time."""
         work = library_work(row.name)
-        return Words(f"{work.library} {work.does}{{place}}", work.next_step) if work else self.words
+        if work is None:
+            return self.words
+        return Words(f"{work.library} {work.does}{{place}}", work.next_step, "Without this time")
 
     def fix_of(self, culprit: Attribution) -> str | None:
         """Return the id of the fix that removes this host time; None if it belongs to another cause."""
@@ -141,7 +149,8 @@ class Garbage(HostTimeCause):
     panel = "step"
     words = Words(
         "Python collects garbage{place}",
-        "Collect less often: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred steps",
+        "Collect garbage less often: `gc.freeze()` after start-up, `gc.disable()`, and gc.collect() every few hundred "
+        "steps",
         "Without garbage collection",
     )
 
@@ -153,7 +162,8 @@ class DataLoading(HostTimeCause):
     panel = "step"
     words = Words(
         "The loop waits for the next batch{place}",
-        "Load ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)`",
+        "Load batches ahead: `DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, "
+        "persistent_workers=True)`",
         "Without the wait",
     )
 
@@ -168,7 +178,8 @@ class Python(HostTimeCause):
     panel = "step"
     words = Words(
         "Python code takes host time{place}",
-        "Move it out of the step: compute it once before the loop, in data loader workers, or with tensors",
+        "Move this code out of the step: run it once before the loop, in data loader workers, or with tensors",
+        "Without this time",
     )
 
     def fix_of(self, culprit: Attribution) -> str | None:
@@ -204,8 +215,10 @@ class Library(HostTimeByNameCause):
     panel = "your_code"
     section = "functions"
     words = Words(
-        "Host time is spent in {name}{place}",
-        "Call it less often or outside the step. Work that it repeats for each parameter or batch can be done at once",
+        "{name} takes host time{place}",
+        "Call this function less often or outside the step. Do work that it repeats for each parameter or batch at "
+        "once",
+        "Without this time",
     )
 
     def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
@@ -229,9 +242,10 @@ class SlowOperator(HostTimeByNameCause):
     id = "operator"
     panel = "operators"
     words = Words(
-        "Host time is spent in {name}{place}",
-        "It does more than launch kernels, for example cuDNN planning for a new shape: keep shapes constant, or pad or "
-        "bucket them. record_shapes=True shows whether they change",
+        "{name} takes host time{place}",
+        "This operator does more than launch kernels: for example, cuDNN plans for each new shape. Keep shapes "
+        "constant, or pad or bucket them. record_shapes=True records whether they change",
+        "Without this time",
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -247,7 +261,8 @@ class Nothing(HostTimeByNameCause):
     role = "symptom"
     words = Words(
         "Host time between operators is unaccounted for",
-        "Record with with_stack=True to see the line. It is either Python code outside torch or waiting",
+        "Record with with_stack=True to see the line. This time is either Python code outside torch or waiting",
+        "Without this time",
     )
 
 
@@ -288,7 +303,8 @@ class DriverAllocations(HostTimeCause):
     panel = "step"
     words = Words(
         "Memory is requested from the driver {often} {each} ({name}){place}",
-        "Let torch reuse cached memory: no torch.cuda.empty_cache() in the loop. Pin buffers once and reuse them",
+        "Let torch reuse cached memory: do not call torch.cuda.empty_cache() in the loop. Pin buffers once and reuse "
+        "them",
         "Without these calls",
     )
 
@@ -317,6 +333,7 @@ class ModuleLoad(HostTimeCause):
     words = Words(
         "Code is loaded onto the GPU ({name}){place}",
         "This happens once per kernel: warm up with every shape before the profiled steps",
+        "Without loading",
     )
 
 

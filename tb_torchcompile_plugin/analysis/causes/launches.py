@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
+from tb_torchcompile_plugin.analysis.formatting import at_line, count_per_step, often, plural
 from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -94,7 +94,7 @@ class LaunchBound(PricedCause):
         if large and not advised:
             symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (
-                f"CUDA graphs would avoid kernel launches, but sizes change ({', '.join(symbols)}): each size would "
+                f"CUDA graphs would avoid kernel launches, but sizes change ({', '.join(symbols)}), so each size would "
                 "need its own recording"
             )
             advice = self.filled(large[0]).next_step
@@ -125,8 +125,8 @@ class GraphCapture(HostTimeCause):
     words = Words(
         "CUDA graphs are recorded or skipped instead of replayed, {often} {each}{place}",
         "Use the same shapes and the same input buffers in each step: pad inputs, or copy them into static buffers. "
-        "CUDA graphs shows what changed",
-        "If replayed",
+        "The CUDA graphs section of the Compilations panel shows what changed",
+        "If they were replayed",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -153,7 +153,7 @@ class GraphCapture(HostTimeCause):
             if recording.compile_id == row.compile_id and recording.file
         ]
         yield self.finding(
-            f"{cuda_graphs.complaint(row)}. {step_after(by.predicted, 'If replayed', context.time_unit)}",
+            f"{cuda_graphs.complaint(row)}. {step_after(by.predicted, 'If it were replayed', context.time_unit)}",
             advice,
             {
                 "gain_us_per_step": by.predicted.gain_us,
@@ -190,7 +190,7 @@ class CudaGraphsSkipped(Cause):
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
                 f"CUDA graphs are skipped{compilations}: {reason}",
-                next(advice, "Remove the reason that torch gives"),
+                next(advice, "Remove the cause that torch names"),
                 {"compilations": len(ids)} if ids else {},
                 severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
@@ -200,7 +200,7 @@ class CudaGraphsSkipped(Cause):
         unexplained = data.of(cudagraph_skips) or 0
         if unexplained and not reasons:
             yield self.finding(
-                f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
+                f"CUDA graphs were skipped {often(unexplained)}. The reason is only in torch’s log",
                 "Run with `TORCH_LOGS=cudagraphs` to see the reason, such as mutated inputs or CPU tensors",
                 {"skips": unexplained},
                 severity="warning",
@@ -224,10 +224,13 @@ class CudaGraphsUsed(Cause):
         if not replays or launches == replays:
             return
         steps = context.step_count
+        times, each = count_per_step(replays / steps, context.where)
+        outside, of = count_per_step((launches - replays) / steps, context.where)
         yield self.finding(
-            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, but "
-            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still outside them",
-            "These launches are from eager code, or torch skipped CUDA graphs for them: compile that code, too",
+            f"CUDA graphs are replayed {'once' if times == '1' else f'{times} times'} {each}, but "
+            f"{outside} {'launch' if outside == '1' else 'launches'} {of} {'is' if outside == '1' else 'are'} still "
+            "outside them",
+            "These launches are from eager code, or torch skipped CUDA graphs for their code. Compile eager code, too",
             {
                 "replays_per_step": replays / steps,
                 "launches_per_step": (launches - replays) / steps,
@@ -314,7 +317,7 @@ class RepeatedOperators(PricedCause):
         "If iterations are independent, replace the loop with one call on a batched tensor (padded if sizes differ): "
         "operators that accept a batch, torch.vmap, torchvision.transforms.v2 or torch._foreach_*. Otherwise compile "
         "the function around the loop",
-        "If batched",
+        "With one batched call",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -346,8 +349,8 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (
-            f"The same graph is called {times:.3g} times {context.where}: if calls are independent, combine them into "
-            f"one batch. Otherwise {advice[0].lower()}{advice[1:]}"
+            f"The same graph is called {times:.0f} times {context.where}: if calls are independent, combine them into "
+            f"one batch. Otherwise, {advice[0].lower()}{advice[1:]}"
         )
     if changing := context.profile.of(fix.changing_graphs):
         names = list(changing)

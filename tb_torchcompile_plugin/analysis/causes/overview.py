@@ -73,11 +73,13 @@ def overview(about: Profile | CompileData) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in about.of(findings).findings if not row.advised]
     gains = [
-        f"{words_of(row, of).title}: worth {percent(row.predicted.gain_percent)} of {of.one}"
+        f"{words_of(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
         for row in about.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
-    basis = OverviewCount(_capitalized(about.of(_basis)), "step", "steps", "The steps of the sentence above")
+    basis = OverviewCount(
+        _capitalized(about.of(_basis)), "step", "steps", "The steps that the sentence above is about"
+    )
     return Overview(
         headline=headline_with_compile(about, step),
         step=step,
@@ -154,9 +156,9 @@ def _basis(profile: Profile) -> str:
     if step.unprofiled_steps:
         mean += f", {duration(step.profiled_us)} while profiling"
     compiles = profile.of(compiling).steps
-    without = f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
+    without = f"excluding {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
     if compiles == len(profile.of(StepWindows)):  # none is left out
-        without = "it compiles" if compiles == 1 else "all of them compile"
+        without = "which compiles" if compiles == 1 else "all of which compile"
     return ", ".join(filter(None, (mean, without, profile.of(how_steps_were_found))))
 
 
@@ -197,14 +199,13 @@ def _covered(profile: Profile) -> Iterator[OverviewCount]:
     covered = share.host_percent if share.gpu_percent is None else share.gpu_percent
     if covered is None:
         return
-    empty = plural(
-        share.empty_compilations or 0, "compilation has no operator", "compilations have no operator"
-    )
+    number = share.empty_compilations or 0
+    empty = plural(number, "compilation contains no operator", "compilations contain no operator")
     yield OverviewCount(
         f"{percent(covered)} of {'host' if share.gpu_percent is None else 'GPU'} time compiled",
         "compilations",
         "regions",
-        f"The share of the step that runs compiled; {empty}",
+        f"The share of the step that runs compiled{f'. {empty}' if number else ''}",
         "warn" if covered < _MIN_COVERED_PERCENT else "",
     )
 

@@ -114,8 +114,8 @@ class BreakEven(msgspec.Struct, frozen=True):
     name: Annotated[Caches, column_head("Caches")]
     cost_s: Annotated[float, column_head("Compile time")]
     steps: Annotated[int, column_head("Break-even step")]
-    low_steps: Annotated[int, column_head("At best")]
-    high_steps: Annotated[int | None, column_head("At worst")]  # None where a step may gain nothing
+    low_steps: Annotated[int, column_head("Earliest")]
+    high_steps: Annotated[int | None, column_head("Latest")]  # None where a step may gain nothing
     after_s: Annotated[float, column_head("Run time until then")]
 
 
@@ -272,7 +272,7 @@ def _measured(run: RunFacts, other: RunFacts) -> tuple[Gain, CompileCost | None]
 def _unsteady(profile: Profile) -> str:
     """Return why no step is predicted: all of them compile."""
     if profile.of(span_compiles):
-        return "No steps are marked, and this span compiles: call `prof.step()` and profile later steps."
+        return "No steps are marked, and torch compiles in this span: call `prof.step()` and profile later steps."
     steps = 0 if profile.of(compiling).others_us.size else profile.of(compiling).steps
     compile_ = plural(steps, "profiled step compiles", "profiled steps compile")
     return f"{compile_}: profile later steps to measure a steady one." if steps else ""
@@ -287,19 +287,21 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
 
 
 def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
-    """Return "Compiling breaks even at step 1,230, after 25.0 s: it took 12.3 s, and a step takes 4.10 ms …"."""
+    """Return "Compiling breaks even at step 1,230, after 25.0 s. Compilation took 12.3 s, and a step takes …"."""
     took = "" if cost is None else f"took {'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
+    end = f". Compilation {took}." if took else "."
     if gain.determined_by == "unknown":
-        return "Whether compiling is worth it is unknown" + (f": it {took}." if took else ".")
+        return f"Whether compiling is worth it is unknown{end}"
     is_predicted = gain.determined_by == "eager_predicted"
     if gain.verdict == "unknown":
-        slower, faster = duration(abs(gain.low_us or 0.0)), duration(gain.high_us or 0.0)
+        digits = 2 if is_predicted else 3
+        slower, faster = (duration(abs(us or 0.0), digits) for us in (gain.low_us, gain.high_us))
         is_ = "is predicted to be" if is_predicted else "is"
         return f"Inconclusive: compiled code {is_} between {slower} slower and {faster} faster per step."
     if gain.verdict == "not_worth_it":
         # A predicted eager step may be longer than all that was assumed.
         not_ = "may not be" if is_predicted else "is not"
-        return f"Compiling {not_} worth it: {_steps(gain, unit)}" + (f", and it {took}." if took else ".")
+        return f"Compiling {not_} worth it: {_steps(gain, unit)}{end}"
     if not even:
         return f"Compiling makes steps faster: {_steps(gain, unit)}."
     first = even[0]
@@ -308,15 +310,16 @@ def answer(gain: Gain, even: Sequence[BreakEven], cost: CompileCost | None, unit
         earliest, latest = first.low_steps, first.high_steps
         when = f"between steps {earliest:,} and {latest:,}" if latest else f"at step {earliest:,} or later"
         breaks_even = f"Compiling is predicted to break even {when}"
-    return f"{breaks_even}: it {took}, and {_steps(gain, unit)}."
+    return f"{breaks_even}. Compilation {took}, and {_steps(gain, unit)}."
 
 
 def _steps(gain: Gain, unit: TimeUnit) -> str:
     if gain.determined_by == "nothing_ran":
-        return "no code that torch compiled runs in the profiled time"
+        return "none of the compiled code runs in the profiled time"
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.determined_by == "eager_predicted":
-        return f"{unit.one} takes {compiled}, predicted eager: {eager}"
+        eager = duration(gain.eager_us or 0.0, 2)
+        return f"{unit.one} takes {compiled} compiled and about {eager} eager (predicted)"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     both = f"a step takes {compiled} compiled and {eager} eager"
     is_noise = gain.verdict == "not_worth_it" and high > 0

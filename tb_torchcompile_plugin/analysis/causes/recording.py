@@ -30,8 +30,8 @@ class UnnamedCpuKernels(Cause):
             return
         yield self.finding(
             f"Compiled code takes {percent(share)} of the step, but its kernels are not in the trace",
-            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again: each generated "
-            "kernel then is an event",
+            "Set `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` before compiling, and record again. Each generated "
+            "kernel is then an event in the trace",
             {"share_percent": share},
             severity="info",
         )
@@ -107,6 +107,6 @@ class NoTrace(Cause):
             )
             if not steps:
                 why = "and no call of prof.step() was recorded"
-                advice = f"If a profiler should have written one, its schedule did not finish. {_CALL_STEP}"
-            title = f"The compile summary has no trace, {why}"
+                advice = f"If a profiler was active, its schedule did not finish. {_CALL_STEP}"
+            title = f"There is no trace, {why}"
             yield self.finding(title, advice, {"profiled_steps": steps}, severity="info")

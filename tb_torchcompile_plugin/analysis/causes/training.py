@@ -54,7 +54,8 @@ class AnomalyMode(PricedCause):
     varies = True
     words = Words(
         "Anomaly mode is on: autograd checks for NaN {often} {each} and stores a stack for each node",
-        "Turn it off when you do not debug: `torch.autograd.set_detect_anomaly(False)`",
+        "Turn anomaly mode off when you do not debug: `torch.autograd.set_detect_anomaly(False)`",
+        "Without these checks",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -84,7 +85,7 @@ class RepeatedBackward(PricedCause):
     panel = "compilations"
     section = "regions"
     words = Words(
-        "The backward of a compiled graph runs {often} {each} more than its forward",
+        "The backward of a compiled graph runs {often} {each} without a new forward",
         "Sum the losses and call backward once: `sum(losses).backward()`, without retain_graph",
         "With one backward",
     )
@@ -210,8 +211,8 @@ class Batch(PricedCause):
     role = "generic"
     words = Words(
         "Forward and backward run {often} for each step of the optimizer{place}",
-        "Combine them into one batch, or into fewer larger ones, if memory allows",
-        "As one batch",
+        "Combine the micro-batches into one batch, or into fewer and larger ones, if memory allows",
+        "With one batch",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -256,9 +257,9 @@ class ReducedOnce(PricedCause):
     blocking_percent = 10.0
     words = Words(
         "Gradients are reduced across ranks {often} {each} ({name}), once for each backward",
-        "Reduce them only in the last micro-batch: `with ddp.no_sync():` for all others, or "
+        "Reduce gradients only in the last micro-batch: `with ddp.no_sync():` for all others, or "
         "fsdp_module.set_requires_gradient_sync(False), which keeps full gradients on each rank until then",
-        "If reduced once",
+        "With one reduction",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
@@ -291,7 +292,7 @@ class FusedOptimizer(PricedCause):
     words = Words(
         "The optimizer launches {times} kernel{s} {each}",
         "Use a fused optimizer: `torch.optim.AdamW(..., fused=True)`, or torch.compile(optimizer.step)",
-        "If fused",
+        "With a fused optimizer",
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, 
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
-_SHAPES_SHOW = "The step needs this work. Operators shows its shapes if recorded with record_shapes=True"
+_SHAPES_SHOW = "The step needs this work. The Operators panel shows its shapes if record_shapes=True was set"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
 # Shares of a site that a fix must gain to explain it: predicted, and at least. Chosen on the recordings.
 _EXPLAINED, _LEAST_EXPLAINED = 0.5, 0.25
@@ -47,12 +47,12 @@ class LargeSite(Cause):
             shown = [name for name in named if kind != "python" or frame_of(name)]
             inside = next((name for name in shown if short_kernel(name) not in site.site), "")
             is_position = site.site.startswith(("after ", "before "))
-            title = f"Time {site.site}" if is_position else site.site
+            title = f"The time {site.site}" if is_position else site.site
             what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels').replace('_', ' ')}"
             yield self.finding(
-                f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
-                f"{'the step' if context.steps else 'the span'}: {what}"
-                f"{f', such as {short_kernel(inside)}' if inside else ''}",
+                f"{title} {'is' if is_position else 'takes'} {duration(site.time_us)}, {percent(site.step_percent)} of "
+                f"{'the step' if context.steps else 'the span'} ({what}"
+                f"{f', such as {short_kernel(inside)}' if inside else ''})",
                 _next_step(context, site, is_work, named),
                 {"site_us": site.time_us, "share_percent": site.step_percent},
                 severity="info" if is_work and not _is_dense_update(context, site) else "warning",
@@ -99,7 +99,11 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
             "each step (for example a static cache), or a larger batch"
         )
     if is_work:
-        shown = "Kernels shows how close they are to the peak of the device" if site.gpu_us else _SHAPES_SHOW
+        shown = (
+            "The Kernels panel shows how close its kernels are to the peak of the device"
+            if site.gpu_us
+            else _SHAPES_SHOW
+        )
         return f"{shown}. Other shapes or types may take less time"
     function = next((name for name in names if frame_of(name)), "")  # sorted by time
     if work := library_work(function):
@@ -107,8 +111,8 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
     if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
         return "Compile the function that calls them, or use one operator for the inputs of several calls"
     if site.file and (not names or any(map(frame_of, names))):
-        return "Move it out of the step: compute it before the loop, in data loader workers, or on the GPU"
+        return "Move this code out of the step: run it before the loop, in data loader workers, or on the GPU"
     has_calls = context.summary and context.summary.environment.HasField("compile_called")
     may_compile = site.site.endswith(LOOKUPS) and not has_calls  # directly before a compiled call
     example = " (such as torch.compile in each step)" if may_compile else ""
-    return f"Record with with_stack=True to see the functions. It is either Python code{example} or waiting"
+    return f"Record with with_stack=True to see the functions. This time is either Python code{example} or waiting"

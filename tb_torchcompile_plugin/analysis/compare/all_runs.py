@@ -104,10 +104,10 @@ class RunPlace(NamedTuple):
     recorded_s: float | None  # Unix time
 
 
-NO_COMPILE_DATA = "No compile summary or log that can be read"
-WAITING = "Not read yet: it is read in the background"
+NO_COMPILE_DATA = "There is no readable compile summary or log"
+WAITING = "Not read yet. It is being read in the background"
 _NO_TRACE = "There is no trace"
-_UNREAD = "The trace is not read yet"
+_UNREAD = "The trace has not been read yet"
 _NO_STEPS = "No steps were marked: profile with a schedule"
 _NO_GPU = "Nothing ran on a GPU, or records of it are missing"
 

@@ -25,7 +25,7 @@ MAX_BYTES = 200_000  # of a file: small enough to be committed
 KIND = b"tb_torchcompile_plugin baseline"
 _HEAD = re.compile(KIND + rb" (\d{1,9}), plugin [^\n]*\n")  # before a zlib stream of JSON
 _MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
-_WITHOUT = "the baseline was saved without it: save it again"  # by an older version, or by hand
+_WITHOUT = "the baseline file does not contain this metric: save it again"  # of an older version, or by hand
 _AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
 
 _Runs = Annotated[list[MeasuredRun], msgspec.Meta(min_length=1)]
@@ -50,8 +50,8 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
         samples //= 2
         if samples <= 1:
             raise UserError(
-                f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, whatever is left out",
-                next_step="Save fewer",
+                f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, even with few steps of each",
+                next_step="Save fewer runs",
             )
     with filesystem.explain_write_errors(path):
         filesystem.write_whole(path, data)
@@ -77,10 +77,10 @@ def load(path: str) -> list[MeasuredRun]:
     # a file of a newer version may be larger: it is refused for its version then
     data = _read(path, 4 * MAX_BYTES)
     if not (head := _HEAD.match(data)):
-        raise UserError("the file is no baseline, or is damaged", file=path, next_step=_AGAIN)
+        raise UserError("the file is not a baseline, or is damaged", file=path, next_step=_AGAIN)
     if (version := int(head[1])) > FORMAT_VERSION:
         raise UserError(
-            f"the baseline has format version {version}, this reads up to {FORMAT_VERSION}",
+            f"the baseline has format version {version}; this version reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
@@ -94,7 +94,7 @@ def _read(path: str, size: int) -> bytes:
     except OSError as error:
         why = error.strerror or error
         raise UserError(
-            f"cannot be read ({why})", file=path, next_step="Check the path and its mode"
+            f"cannot be read ({why})", file=path, next_step="Check the path and its permissions"
         ) from error
 
 

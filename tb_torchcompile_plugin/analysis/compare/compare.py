@@ -328,7 +328,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
     if not len(profile.of(gpu_work).index):
         yield "has no GPU events: GPU time and kernels are not compared."
     if lost := profile.of(coverage).worst():
-        yield f"is not complete: {lost.sentence}"
+        yield f"is incomplete: {lost.sentence}"
 
 
 def _environment_notes(a: Side, b: Side) -> Iterator[str]:
@@ -340,7 +340,7 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
         known, other = ("baseline", "candidate") if times[0].unprofiled_steps else ("candidate", "baseline")
         yield (
-            f"The steps of the {known} are unprofiled, those of the {other} are profiled and therefore slower."
+            f"The steps of the {known} are unprofiled. Those of the {other} are profiled and therefore slower."
         )
 
 
@@ -377,7 +377,7 @@ def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -
     change = f"{step} takes {pairs.change_of(mean)}"
     steps = f"{times.baseline.steps} and {plural(times.candidate.steps, 'step')}"
     if times.noise_us is None:
-        return f"{change[0].upper()}{change[1:]}; with a single step on one side, the noise is unknown."
+        return f"{change[0].upper()}{change[1:]}. With a single step on one side, the noise is unknown."
     if times.within_noise:
         return f"No clear difference: {change}, within the noise of {steps} (± {duration(times.noise_us)})."
     return (
@@ -389,7 +389,7 @@ def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -
 def _of_spans(figures: dict[str, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
-        return f"The whole span takes {pairs.change_of(times)}; without steps on both sides, the noise is unknown."
+        return f"The whole span takes {pairs.change_of(times)}. Without steps on both sides, the noise is unknown."
     compile_s = figures.get("compile_s")
     if compile_s is None or compile_s.baseline is None or compile_s.candidate is None:
         return "The two runs recorded nothing that can be compared."
@@ -398,12 +398,16 @@ def _of_spans(figures: dict[str, pairs.Pair]) -> str:
 
 
 def _step_notes(a: _Run | None, b: _Run | None, whole: bool) -> Iterator[str]:
-    """Yield which steps compile: "1 step of the candidate compiles (7.10 s): left out."."""
+    """Yield which steps compile: "1 step of the candidate compiles (7.10 s). It is excluded."."""
     for name, run in (("baseline", a), ("candidate", b)):
         if not a or not b or not run or whole:
             return
         side = run.profile.of(breakdown.compiling)
         if side.steps:
             compile_ = plural(side.steps, f"step of the {name} compiles", f"steps of the {name} compile")
-            rest = "left out" if len(side.others_us) else "all it has"
-            yield f"{compile_} ({duration(side.compile_us)}): {rest}."
+            rest = (
+                f"{'It is' if side.steps == 1 else 'They are'} excluded."
+                if len(side.others_us)
+                else "No other step was profiled."
+            )
+            yield f"{compile_} ({duration(side.compile_us)}). {rest}"

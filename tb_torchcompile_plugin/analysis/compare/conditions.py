@@ -65,7 +65,9 @@ def read_settings(fail_on: Sequence[str], allow: Sequence[str], name: str, file:
     table = _read(file) if file else _Table()
     allowed = list(dict.fromkeys([*table.allow, *allow]))
     if wrong := [word for word in allowed if word not in ALLOWED]:
-        raise InvalidGateError(f"{wrong[0]!r} cannot be allowed", next_step=f"What can: {', '.join(ALLOWED)}")
+        raise InvalidGateError(
+            f"{wrong[0]!r} cannot be allowed", next_step=f"Use one of: {', '.join(ALLOWED)}"
+        )
     texts = dict.fromkeys([*table.fail_on, *fail_on])
     return GateSettings([parse_condition(text) for text in texts], allowed, name or table.name)
 
@@ -80,9 +82,9 @@ def _read(file: str) -> _Table:
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidGateError(
-            f"has no table [gate] that can be read ({error})",
+            f"contains no valid table [gate] ({error})",
             file=file,
-            next_step='Write one, with fail_on = ["step>3%"]',
+            next_step='Add one, for example with fail_on = ["step>3%"]',
         ) from error
 
 
@@ -90,19 +92,21 @@ def parse_condition(text: str) -> Condition:
     """Parse a condition. Raises InvalidGateError, which names the condition and what is possible."""
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise _wrong(text, "is no condition", "Write one like 'step>3%', 'breaks>0', 'kernel:triton_*>10%'")
+        raise _wrong(text, "is not valid", "Examples: 'step>3%', 'breaks>0', 'kernel:triton_*>10%'")
     metric, pattern, unit = match["metric"], match["pattern"] or "", match["unit"]
     if metric not in METRICS:
-        raise _wrong(text, f"asks for {metric!r}", f"There are {', '.join(METRICS)}")
+        raise _wrong(text, f"has the unknown metric {metric!r}", f"Use one of: {', '.join(METRICS)}")
     if pattern and not METRICS[metric].by_name:
         by_name = ", ".join(name for name, kind in METRICS.items() if kind.by_name)
-        raise _wrong(text, f"has a pattern, and {metric} has no names", f"Names have: {by_name}")
+        raise _wrong(
+            text, f"has a pattern, which {metric} does not support", f"Use a pattern with: {by_name}"
+        )
     units = _UNITS[METRICS[metric].unit]
     amount = float(match["amount"])
     if unit != "%" and unit not in units and (unit or amount):
         possible = ", ".join(["%", *(name or "none" for name in units)])
         problem = f"has the unit {unit!r}" if unit else "has no unit"
-        raise _wrong(text, problem, f"Those of {metric}: {possible}")
+        raise _wrong(text, problem, f"Units of {metric}: {possible}")
     amount *= units.get(unit, 1)
     return Condition(text.strip(), metric, pattern.strip(), match["op"] == ">=", amount, unit == "%")
 

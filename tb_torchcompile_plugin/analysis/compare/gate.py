@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 
 MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
 _MAX_CHARS = 80  # of a name in a sentence
-_MORE_RUNS = "Give several baseline runs, or save them in one baseline file"
+_MORE_RUNS = "Pass several baseline runs, or save several runs in one baseline file"
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
 GateOutcome = Literal["failed", "unknown", "noise", "passed"]
@@ -149,19 +149,19 @@ def _differences(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Ite
 
 
 def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
-    """Return the outcome and "Failed: 2 of 5 conditions hold: breaks>0 and step>3%."."""
+    """Return the outcome and "Failed: 2 of 5 conditions hold (breaks>0 and step>3%)."."""
     if forbidden:
         return "not_comparable", f"Not comparable. {' '.join(forbidden)}"
     failed = [row.condition for row in judged if row.outcome == "failed"]
     unknown = [row.condition for row in judged if row.outcome == "unknown"]
     of = plural(len(judged), "condition")
-    unchecked = f"{len(unknown)} of {of} cannot be checked: {joined_names(unknown)}." if unknown else ""
+    unchecked = f"{len(unknown)} of {of} cannot be checked ({joined_names(unknown)})." if unknown else ""
     if failed:
         hold = "holds" if len(failed) == 1 else "hold"
-        return "failed", f"Failed: {len(failed)} of {of} {hold}: {joined_names(failed)}. {unchecked}".strip()
+        return "failed", f"Failed: {len(failed)} of {of} {hold} ({joined_names(failed)}). {unchecked}".strip()
     if unknown and not allow_unknown:
         return "unknown", f"Inconclusive: {unchecked}"
-    passed = f"Passed: none of {of} holds." if judged else "No conditions were given."
+    passed = f"Passed: none of {of} holds." if judged else "No conditions were passed."
     return "passed", f"{passed} {unchecked}".strip()
 
 
@@ -175,16 +175,16 @@ def _notes(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Iterator[
     base_steps, head_steps = (run.measures["step"].samples for run in (baseline[0], candidate))
     if len(baseline) > 1:
         runs = plural(len(baseline), "baseline run")
-        yield f"Noise is from {runs}, and from the steps in each run; the larger counts."
+        yield f"The noise is the larger of two: between {runs}, and between the steps of each run."
     elif spread(base_steps) and spread(head_steps):
         yield (
-            f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} of one run on each side, "
-            "which do not show how runs differ from each other. Several baseline runs would."
+            f"The noise is between the {len(base_steps)} and {plural(len(head_steps), 'step')} of one run on each "
+            "side. Pass several baseline runs to include the noise between runs."
         )
     if candidate.ranks > 1:
         yield (
-            f"The candidate ran as {plural(candidate.ranks, 'rank')}: counts are of all ranks together, a step lasts "
-            "as long as on the slowest."
+            f"The candidate ran on {plural(candidate.ranks, 'rank')}. Counts are sums over all ranks; a step takes as "
+            "long as on the slowest rank."
         )
 
 
@@ -215,7 +215,7 @@ def judge(condition: Condition, baseline: Sequence[MeasuredRun], candidate: Meas
     why = why_unknown(metric, baseline, candidate)
     series = {} if why else _values(condition, baseline, candidate)
     if not series:
-        why = f"unknown. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
+        why = f"unknown ({why})" if why else f"no kernel on either side matches {condition.pattern!r}"
         sentence = f"{label}: {why}."
         return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
     needs_runs = any(run.measures[metric].needs_runs for run in (*baseline, candidate))
@@ -299,14 +299,16 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
     of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
     allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
     baseline, candidate, change = in_words(unit, pair(row.baseline, row.candidate))
-    more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
+    more = f", as did {plural(failed - 1, 'other')}" if failed > 1 else ""
     chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
-    by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
+    by = f" by more than {allowed}" if condition.amount else ""
+    also = f" and by more than the noise{chance}" if condition.amount else f" by more than the noise{chance}"
     words: dict[GateOutcome, str] = {
-        "failed": f"It rose{by}{also if chance else ''}{more}.",
-        "passed": f"No rise{by}.",
-        "noise": f"It rose{by}, but within the noise{chance}.",
-        "unknown": f"It rose{by}, but {plural(runs, 'baseline run')} cannot show whether that is noise. {_MORE_RUNS}.",
+        "failed": f"Increased{by}{also if chance else ''}{more}.",
+        "passed": f"Did not increase{by}.",
+        "noise": f"Increased{by}, but within the noise{chance}.",
+        "unknown": f"Increased{by}, but {plural(runs, 'baseline run')} cannot show whether this is noise. "
+        f"{_MORE_RUNS}.",
     }
     return f"{label}{of}: {baseline} → {candidate}, {change}. {words[row.outcome]}"
 

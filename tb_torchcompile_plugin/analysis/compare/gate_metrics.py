@@ -37,7 +37,7 @@ MAX_ITEMS = 500  # of a measure: those with the largest values
 _MAX_CHARS = 240  # of a name or a reason
 _PATH_PARTS = 2  # of a file: a baseline is committed, and must not show where it was recorded
 
-_NO_TRACE = "it has no trace"
+_NO_TRACE = "there is no trace"
 _NO_STEPS = "no steps were marked: profile with a schedule, and call profiler.step()"
 
 Unit = Literal["time", "bytes", "count"]
@@ -249,7 +249,7 @@ def _compile_time(source: RunSource) -> Measure:
     """Measure the rank that compiles longest; items: its compilations by function."""
     totals = [(total, data) for data in source.data if (total := data.of(compile_time.total_s)) is not None]
     if len(totals) < len(source.sides):
-        why = "torch did not say how long compilations took" if source.data else "it has no compile data"
+        why = "torch did not record how long compilations took" if source.data else "there is no compile data"
         return Measure(why_unknown=why)
     if damaged := _why_damaged(source):
         return Measure(why_unknown=damaged)
@@ -264,15 +264,15 @@ def _compile_time(source: RunSource) -> Measure:
 def _why_damaged(source: RunSource) -> str:
     """Return why fewer things may be counted than there were, "" where all was read."""
     lost = sum(sum(data.summary.records.unreadable.values()) for data in source.data)
-    return f"{plural(lost, 'record')} of its compile data could not be read" if lost else ""
+    return f"{plural(lost, 'record')} of the compile data could not be read" if lost else ""
 
 
 def _count(name: CountName, source: RunSource) -> Measure:
     """Count on all ranks together, so that one that differs shows."""
     missing = len(source.sides) - len(source.data)
     if missing > 0:
-        which = f"{missing} of {len(source.sides)} ranks have" if source.data else "it has"
-        return Measure(why_unknown=f"{which} no compile data (an eager run has none)")
+        which = f"{missing} of {len(source.sides)} ranks have" if source.data else "there is"
+        return Measure(why_unknown=f"{which} no compile data, as is usual for an eager run")
     if damaged := _why_damaged(source):
         return Measure(why_unknown=damaged)
     rows = [counted_rows(data.summary, name) for data in source.data]
@@ -284,7 +284,7 @@ def _count(name: CountName, source: RunSource) -> Measure:
 
 METRICS: dict[str, GateMetric] = {
     "step": GateMetric("Step time", "time", "needed", _steps),
-    "kernel": GateMetric("Kernel time of a step", "time", "needed", _kernels, by_name=True),
+    "kernel": GateMetric("Kernel time per step", "time", "needed", _kernels, by_name=True),
     "memory": GateMetric("Peak memory", "bytes", "known", _memory_peak),
     "compile": GateMetric("Compile time", "time", "needed", _compile_time),
     **{

@@ -42,7 +42,7 @@ _VERB_OF_PART = {
     "overlapped": "computes during communication",
     "exposed_transfer": "transfers without computing",
     "exposed_wait": "waits for other ranks",
-    "exposed_unknown": "waits or transfers (it is unknown which)",
+    "exposed_unknown": "waits or transfers (which one is unknown)",
     "exposed_memory": "copies without computing",
     "idle": "is idle",
 }
@@ -63,7 +63,7 @@ class RankCompared(Compared, frozen=True):
     exposed_memory_us: Annotated[Pair, _HIDDEN]
     idle_us: Annotated[Pair, _HIDDEN]
     wait_us: Annotated[
-        Pair, column_head("Waits, overlapped included", hidden=True)
+        Pair, column_head("Waits, including overlapped", hidden=True)
     ]  # in collectives, for others
 
 
@@ -201,10 +201,12 @@ def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankC
     changed = {part: times for part, times in means.items() if times and times.delta}
     if changed:
         part, times = max(changed.items(), key=lambda item: abs(item[1].delta or 0))
-        yield f"On average a rank {_VERB_OF_PART[part]} for {change_of(times)} per step."
+        yield f"On average, a rank {_VERB_OF_PART[part]} for {change_of(times)} per step."
     late_a, late_b = (_late_words(job) for job in (jobs.baseline, jobs.candidate))
     yield (
-        f"In both, {late_a}." if late_a == late_b else f"In the baseline {late_a}. In the candidate {late_b}."
+        f"In both, {late_a}."
+        if late_a == late_b
+        else f"In the baseline, {late_a}. In the candidate, {late_b}."
     )
 
 
@@ -229,7 +231,7 @@ def _late_words(job: Job) -> str:
         return "ranks take turns as the straggler"
     waited, count = duration(finding.evidence["waited_us_per_step"]), int(finding.evidence["ranks"])
     late = next((row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}"), None)
-    cause = f"it {reason_words(main_cause(late), compared_steps(job))}; " if late else ""
+    cause = f"it {reason_words(main_cause(late), compared_steps(job))}, and " if late else ""
     who = (finding.row or "").replace("ranks:", "rank ")
     who = f"{who} is the straggler" if count == 1 else f"{count} ranks arrive late, most of all {who}"
     return f"{who} ({cause}the others wait {waited} per step for {'it' if count == 1 else 'them'})"

@@ -33,7 +33,7 @@ class Autotune(msgspec.Struct, frozen=True, kw_only=True):
     choice: Annotated[
         str | None, column_head("Best configuration", wrap=True, grow=True)
     ]  # as torch names it
-    best_time_us: Annotated[float | None, column_head("Its time", hidden=True)] = None
+    best_time_us: Annotated[float | None, column_head("Best time", hidden=True)] = None
     # While compiling, or when the compiled code first ran.
     where: Annotated[Literal["compile", "run"], column_head("Tuned during")]
     cache: Annotated[str | None, column_head("Autotune cache", hidden=True)]  # torch's word ("hit", "miss")
@@ -145,7 +145,7 @@ def _timed(
 
 
 def autotuning_headline(data: CompileData) -> str:
-    """Summarize "2 choices among 14 configurations: 3.20 s while compiling."; "" where nothing was tuned.
+    """Summarize "2 choices among 14 configurations took 3.20 s while compiling."; "" where nothing was tuned.
 
     Compiling the templates is no choice, and what is tuned at the first run is no part of the compile time.
     """
@@ -156,10 +156,11 @@ def autotuning_headline(data: CompileData) -> str:
     times = []
     for where, words in (
         ("compile", "while compiling"),
-        ("run", "on the first run, outside of the compile time"),
+        ("run", "on the first run, which is not compile time"),
     ):
         time_s = sum(row.time_s or 0 for row in rows if row.where == where)
         if time_s:
             times.append(f"{duration(1e6 * time_s)} {words}")
     what = f"{plural(len(tried), 'choice')} among {plural(sum(tried), 'configuration')}"
-    return f"{what}{': ' if times else ''}{', and '.join(times)}."
+    took = f" took {', and '.join(times)}" if times else " were made"
+    return f"{what}{took}."

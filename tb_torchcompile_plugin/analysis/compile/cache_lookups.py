@@ -48,7 +48,7 @@ class CacheResult(msgspec.Struct, frozen=True, kw_only=True):
     # Number among the lookups of this cache and direction in its compilation (DDP makes several).
     graph: Annotated[int | None, column_head(hidden=True)] = None
     # Reason for a miss or bypass, in words.
-    why: Annotated[str | None, column_head("Why not", grow=True, wrap=True)] = None
+    why: Annotated[str | None, column_head("Reason", grow=True, wrap=True)] = None
     time_saved_s: Annotated[float | None, column_head("Time saved")] = None
 
 
@@ -200,23 +200,22 @@ def _why(lookup: CacheMessage) -> str | None:
     if lookup.result == "hit":
         return None
     if lookup.result == "bypass":
-        reason = f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
-        return f"The cache was bypassed{reason}"
+        return f"The cache was bypassed: {lookup.reason or 'torch gives no reason'}"
     if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes fail for these sizes"
     if not lookup.HasField("nearest") and lookup.first:
         direction = direction_of(lookup.direction)
-        return f"The first {direction} graph of this process; the cache has no entry with its key"
+        return f"The cache has no entry for the first {direction} graph of this process"
     if not lookup.HasField("nearest"):
-        fx_graph = "; see the FX graph cache" if lookup.cache == _AOT else ""
+        fx_graph = ": see the FX graph cache" if lookup.cache == _AOT else ""
         return f"The cache has no entry with its key. torch does not record the parts of this key{fx_graph}"
     epoch = lookup.nearest.epoch
     nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
-        return f"Same key as {nearest}, whose entry could not be used or was not stored yet"
+        return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
     rows = [difference(row.part, row.before, row.now) for row in lookup.differences]
     rows.sort(key=lambda row: order_of(row.part))
-    return f"New key. The nearest is that of {nearest}: it differs in {listed(rows)}"
+    return f"New key. The nearest key, of {nearest}, differs in {listed(rows)}"
 
 
 def listed(differences: Sequence[KeyDifference]) -> str:

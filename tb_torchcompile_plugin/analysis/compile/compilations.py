@@ -61,7 +61,7 @@ _COUNTS = ("attempts", "graph_ops", "guards")  # fields that torch may not repor
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "reached the recompile limit: calls that no cached version fits now run eagerly",
     "failed": "failed to compile: {}",
-    "skipped": "cannot be resumed after a graph break: all of it runs eagerly",
+    "skipped": "cannot be resumed after a graph break, so the whole function runs eagerly",
 }
 _CONSEQUENCES: dict[ProblemKind, str] = {
     "limit": "The versions compiled before are still used where their guards hold.",
@@ -69,7 +69,7 @@ _CONSEQUENCES: dict[ProblemKind, str] = {
 }
 _SETTINGS = {"true": True, "false": False}  # JSON texts
 _SUPPRESSED = {
-    None: "It is unknown whether the error was suppressed.",
+    None: "Whether the error was suppressed is unknown.",
     True: "The error was suppressed (suppress_errors): the function ran eagerly without another warning.",
     False: "The error was raised into the program.",
 }

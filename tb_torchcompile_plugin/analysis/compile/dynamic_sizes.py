@@ -47,7 +47,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import guard_kind, is_limit
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
-SizeHandling = Literal["dynamic", "specialised", "eager"]
+SizeHandling = Literal["dynamic", "specialized", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)  # sizes to pad to
@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
 # Padding that adds more data is not advised (docs/definitions.md)
 _MAX_MORE_PERCENT = 25.0
-_UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data of this process."
+_UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data for this process."
 
 
 class DynamicGuard(msgspec.Struct, frozen=True):
@@ -265,7 +265,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[ObservedSize]:
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
             yield ObservedSize(function, source, size, "eager", key[1], None, compile_s)
         else:
-            yield ObservedSize(function, source, size, "specialised", key[1], calls[key[1]], compile_s)
+            yield ObservedSize(function, source, size, "specialized", key[1], calls[key[1]], compile_s)
 
 
 def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
@@ -330,14 +330,14 @@ def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: l
     if failed is not None:
         line = at_line(failed.file, failed.line)
         return (
-            f"A dynamic size is specialised again{f' at {line}' if line else ''}: the guard {failed.expression} "
+            f"A dynamic size is specialized again{f' at {line}' if line else ''}: the guard {failed.expression} "
             f"caused {plural(failed.recompiles, 'recompile')}."
         )
     static = [row for row in sizes if row.handling != "dynamic"]
     if len(static) > 2:
-        compiled = sorted({row.size for row in static if row.handling == "specialised"})
+        compiled = sorted({row.size for row in static if row.handling == "specialized"})
         eager = next((row for row in static if row.handling == "eager"), None)
-        limit = f"; since {eager.source} = {eager.size:,}, new sizes run eagerly" if eager else ""
+        limit = f". From {eager.source} = {eager.size:,} on, new sizes run eagerly" if eager else ""
         subject = (
             f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
         )
@@ -346,7 +346,7 @@ def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: l
     if names:
         distinct = sorted({row.size for row in sizes if row.handling == "dynamic"})
         occurred = (
-            f"; {plural(len(distinct), 'size')} occurred ({listed_numbers(distinct)})" if distinct else ""
+            f". {plural(len(distinct), 'size')} occurred ({listed_numbers(distinct)})" if distinct else ""
         )
         return f"{joined_names(names[:MAX_NAMES])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
     fixed = len({row.symbol for row in symbols})
@@ -363,14 +363,14 @@ def size_advice(profile: Profile) -> Advice | None:
     padding = ""
     if best := _padding(profile):
         padding = (
-            f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
+            f". Or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
             f"{best.sizes}, with {percent(best.extra_percent)} more data"
         )
     failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
         return Advice(
-            f"Do not use the size in Python{f' at {line}' if line else ''}: compute with tensors, or outside of the "
+            f"Do not use the size in Python{f' at {line}' if line else ''}: compute with tensors, or outside the "
             f"compiled function{padding}",
             None,
         )
@@ -386,6 +386,6 @@ def size_advice(profile: Profile) -> Advice | None:
         size, compile_s = static[0].size, static[0].compile_s
         cost = "" if compile_s is None else f", which took {duration(1e6 * compile_s)}"
         sentence = (
-            f"Mark the size dynamic before the first call, to compile no graph for {size:,} alone{cost}"
+            f"Mark the size dynamic before the first call, to compile no graph for size {size:,} alone{cost}"
         )
     return Advice(sentence, code)

@@ -15,8 +15,8 @@ from tb_torchcompile_plugin.torch_names.caches import ISSUES, IssueKind, is_expo
 _NEXT_STEPS: dict[IssueKind, str] = {
     "missing fake kernel": "Register one with torch.library.register_fake",
     "wrong fake kernel": "Correct the fake kernel: it must return what the operator returns",
-    "value of the example used": "State the assumption with torch._check",
-    "value only the data tells": "State the assumption with torch._check, or branch with torch.cond",
+    "value of the example input used": "State the assumption with torch._check",
+    "data-dependent value": "State the assumption with torch._check, or branch with torch.cond",
 }
 
 

@@ -67,9 +67,9 @@ class GraphBreakSite(msgspec.Struct, frozen=True, kw_only=True):
     saves_percent: Annotated[float | None, column_head("Share")] = None
     step_mean_us: Annotated[float | None, column_head("Direct cost per step")] = None
     share_percent: Annotated[float | None, column_head("Direct cost, of the profiled step")] = None
-    host_us: Annotated[float | None, column_head("Direct cost in all")] = None
+    host_us: Annotated[float | None, column_head("Total direct cost")] = None
     step_gpu_idle_us: Annotated[float | None, column_head("GPU idle per step")] = None
-    gpu_idle_us: Annotated[float | None, column_head("GPU idle in all")] = None
+    gpu_idle_us: Annotated[float | None, column_head("Total GPU idle")] = None
     calls_per_step: float | None = None
     calls: int | None = None
     kind: BreakKind | None  # None where only the trace shows the site
@@ -93,7 +93,7 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     calls: int
     host_us: Annotated[float, column_head(total=True)]
     resume_guard_us: Annotated[float, column_head("Guards of the resumed region")]
-    resume_overhead_us: Annotated[float | None, column_head("Its overhead")]
+    resume_overhead_us: Annotated[float | None, column_head("Overhead of the resumed region")]
     gpu_idle_us: Annotated[float | None, column_head(total=True)]
 
 
@@ -284,9 +284,7 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
         runs = "runs" if len(functions) == 1 else "run"
         return f"{joined_names(functions)} {runs} eagerly, so no compiled graph follows the break"
     if calls := sum(profile.of(calls_by_id)[compile_id] for compile_id in site.compile_ids):
-        return (
-            f"Regions that end here ran {often(calls)}, but no compiled graph ran on both sides of the break"
-        )
+        return f"Regions that end at this break ran {often(calls)}, but no compiled graph ran on both sides"
     lost = profile.of(unrecorded) if profile.of(graph_break_costs) is None else None
     return lost.rstrip(".") if lost else "Not executed in this span"
 

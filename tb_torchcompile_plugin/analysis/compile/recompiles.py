@@ -87,7 +87,7 @@ class SymbolicShapes(msgspec.Struct, frozen=True):
 class FailedGuard(msgspec.Struct, frozen=True):
     """A guard that did not hold."""
 
-    entry: Annotated[str | None, column_head("Of version")]
+    entry: Annotated[str | None, column_head("Version")]
     text: Annotated[str, column_head("Guard")]
     kind: Annotated[GuardKind, column_head(unseen=True)]
     source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
@@ -112,7 +112,7 @@ class Recompile(msgspec.Struct, frozen=True):
     line: int | None
     # Compile time, with that of its backward graph.
     duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)]
-    advice: Annotated[str, column_head("What helps", hidden=True)]
+    advice: Annotated[str, column_head("How to avoid it", hidden=True)]
     # One for each cached version that was tried, most recent first.
     reasons: Annotated[list[str], column_head(unseen=True)]
     guards: Annotated[

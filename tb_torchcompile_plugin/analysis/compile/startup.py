@@ -59,12 +59,12 @@ _NO_PROCESS_START = (
     "a TORCH_TRACE log does not."
 )
 _NO_STEP = (
-    "Counted until the last compilation: no steady step was recorded. profiler.step() or an optimizer of torch marks "
-    "where steps end."
+    "Counted until the last compilation: no steady step was recorded. profiler.step() or a torch optimizer marks the "
+    "end of a step."
 )
 _NEXT_STEP = (
-    "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR and the same settings and code; or pass the "
-    "entries on with torch.compiler.save_cache_artifacts and load_cache_artifacts"
+    "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR and the same settings and code. Or transfer the "
+    "entries with torch.compiler.save_cache_artifacts and load_cache_artifacts"
 )
 
 
@@ -167,7 +167,7 @@ def _sentences(starts: Starts) -> Iterator[str]:
 
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
-    """Summarize: "39.2 s until the first steady step: 31.3 s compiling (79.8 %), mainly 26.0 s kernels and …"."""
+    """Summarize: "The start-up took 39.2 s until the first steady step, 31.3 s of it compiling (79.8 %), mainly …"."""
     times_ns = data.of(parts_ns)
     whole = sum(times_ns.values())
     # What several threads compile at once counts once; otherwise it is the compile time until then.
@@ -175,12 +175,15 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
     parts = sorted(data.of(start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
-    longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
-    rest = [f"{seconds(part.time_s)} {part.title[:1].lower()}{part.title[1:]}" for part in others]
+    longest = [f"{part.title.removeprefix('Compiling: ')} ({seconds(part.time_s)})" for part in compiling[:2]]
+    largest = [f"{part.title[:1].lower()}{part.title[1:]} ({seconds(part.time_s)})" for part in others]
+    rest = [f"Other large parts: {'; '.join(largest)}."] if largest else []
     until = "until the first steady step" if until_step else "until the last compilation"
-    share = f" ({percent(100 * compile_ns / whole)}), mainly {joined_names(longest)}" if compile_ns else ""
-    first = f"{duration(whole / 1000)} {until}: {duration(compile_ns / 1000)} compiling{share}"
-    return "; ".join((first, *rest)) + "."
+    mainly = f", mainly in {joined_names(longest)}" if compile_ns else ""
+    compiling_part = (
+        f"{duration(compile_ns / 1000)} of this ({percent(100 * compile_ns / whole)}) is compiling{mainly}."
+    )
+    return " ".join((f"The start-up took {duration(whole / 1000)} {until}.", compiling_part, *rest))
 
 
 def _missed(starts: Starts) -> Iterator[str]:
@@ -190,12 +193,12 @@ def _missed(starts: Starts) -> Iterator[str]:
     would_save = data.of(cache_lookups.would_save_ns)
     if missed and would_save:
         yield (
-            f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have skipped "
+            f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have saved "
             f"up to {duration(would_save / 1000)} of compiling."
         )
     cause = next((row for row in starts.of(differences).values() if row.avoidable), None)
     if cause:
-        yield f"First miss that another process explains: what differs from {cause.than} is {cause.what}."
+        yield f"The first miss that another process explains differs from {cause.than} in {cause.what}."
     for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):
         yield f"{reason}."
 

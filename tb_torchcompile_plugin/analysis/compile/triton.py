@@ -42,14 +42,14 @@ class CompiledKernel(Configuration, frozen=True):
     time_us: Annotated[float | None, column_head("Tuned time", bar=True)]
     configs: Annotated[int, column_head("Configurations")]
     # How much longer the slowest configuration takes than this one.
-    slowest_percent: Annotated[float | None, column_head("Slowest is slower by")]
+    slowest_percent: Annotated[float | None, column_head("Slowdown of the slowest")]
 
 
 class Candidate(Configuration, frozen=True):
     """A configuration of a kernel, or a template of an operator, that was tried."""
 
     time_us: Annotated[float | None, column_head("Time", bar=True)]
-    slower_percent: Annotated[float | None, column_head("Slower by")]  # than the fastest
+    slower_percent: Annotated[float | None, column_head("Slowdown")]  # than the fastest
     chosen: bool
 
 
@@ -110,11 +110,13 @@ def _sentences(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[s
         return (_NOT_RECORDED,)
     spilling = [row for row in kernels if row.spills]
     spills = f"{plural_of_mean(len(spilling), 'spills', 'spill')} registers to memory"
-    lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills if spilling else 'none spills registers'}."]
+    lines = [
+        f"Of {plural(len(kernels), 'Triton kernel')}, {spills if spilling else 'none spills registers to memory'}."
+    ]
     if spilling:
         row = spilling[0]
         registers = plural(row.spills or 0, "register")
-        lines.append(f"{row.kernel} spills {registers} per thread and uses {row.registers}.")
+        lines.append(f"{row.kernel} spills {registers} per thread and uses {row.registers} registers.")
     timed = [row for row in tried if row.slower_percent is not None]
     slowest = max(timed, key=lambda row: row.slower_percent or 0, default=None)
     if slowest is not None and slowest.slower_percent:

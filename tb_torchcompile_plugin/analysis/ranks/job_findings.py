@@ -92,8 +92,8 @@ class UnevenStages(JobCause):
         user_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
         own, mean = formatting.duration(user_us), formatting.duration(mean_us)
         title = (
-            f"Rank {rank} has the longest stage of the pipeline: it computes for {own} per step, a stage {mean} on "
-            f"average. With even stages, a step takes {_after(predicted)}"
+            f"Rank {rank} has the longest stage of the pipeline: it computes for {own} per step, compared with "
+            f"{mean} on average. With even stages, a step takes {_after(predicted)}"
         )
         next_step = (
             "Move layers from this stage to the others: split the model by measured time instead of the number of "
@@ -186,7 +186,7 @@ class RanksTakeTurns(JobCause):
         causes = (cause for row in job.of(late_ranks) for cause in row.causes)
         main = max(causes, key=lambda cause: cause.excess_us)
         title = (
-            f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one "
+            f"Ranks take turns as the straggler ({ranks}), and the others wait. The worst one "
             f"{why_late.reason_words(main, compared_steps(job))}. Without the delays, a step takes {_after(predicted)}"
         )
         where, evidence = [main.where or ""], {"ranks": len(indices)}
@@ -217,7 +217,8 @@ class ExposedTransfers(JobCause):
         time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
             f"Communication that is not overlapped takes {time} per step, {percent} of the step",
-            "Overlap it with the backward: smaller DDP buckets (bucket_cap_mb) or FSDP prefetching. Or send less: "
+            "Overlap communication with the backward pass: use smaller DDP buckets (bucket_cap_mb) or FSDP "
+            "prefetching. Or send less: "
             "bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), or gradient accumulation",
             {"exposed_transfer_us_per_step": mean_us, "share_percent": share},
             predicted=predicted,

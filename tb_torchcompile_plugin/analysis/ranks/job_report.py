@@ -83,7 +83,7 @@ def _headline(job: Job) -> str:
     ranks = job.of(rows.rank_rows)
     count = plural(len(ranks), "rank")
     if not len(job.of(instances)):
-        return f"{count}, but no collective that two of them share was recorded."
+        return f"{count} were recorded, but no collective that two of them share."
     step_us = job.of(job_step_us)
     step = f"A step of the {count} takes {duration(step_us)}. " if step_us is not None else ""
     unknown_ns, span_ns, unknown = _unknown(job)
@@ -94,9 +94,9 @@ def _headline(job: Job) -> str:
     if not waited:
         return f"{step}No rank waits for another."
     row = max(ranks, key=lambda row: row.wait_us)
-    most = f"{row.rank} waits most, {duration(row.wait_us)} in the whole recording."
+    most = f"{row.rank} waits most: {duration(row.wait_us)} in the whole recording."
     is_quiet = waited + unknown_ns < limit
-    return f"{step}Ranks wait little for each other: rank {most}" if is_quiet else f"{step}Rank {most}"
+    return f"{step}Ranks wait little for each other. Rank {most}" if is_quiet else f"{step}Rank {most}"
 
 
 def _unknown(job: Job) -> tuple[int, int, str]:
@@ -115,8 +115,8 @@ def _basis(job: Job) -> str:
     calls = (
         f"{plural(matched, 'call')} of collectives {'was' if matched == 1 else 'were'} matched across ranks"
     )
-    left = f"; {unmatched:,} could not be matched, so their waits are unknown" if unmatched else ""
-    lines = [_recorded_ranks(job), f"{calls}{left}."]
+    left = f" {unmatched:,} could not be matched, so their waits are unknown." if unmatched else ""
+    lines = [_recorded_ranks(job), f"{calls}.{left}"]
     if damaged := [digest.rank for digest in job.digests if digest.notices]:
         ranks = f"rank{'s' if len(damaged) > 1 else ''} {listed_numbers(damaged)}"
         lines.append(f"Part of the trace of {ranks} is missing, so its calls are not matched.")
@@ -126,7 +126,7 @@ def _basis(job: Job) -> str:
     lines += _clock_words(job)
     if isinstance(job, TracedJob) and job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(
-            "Gains are not predicted, because in the model of the steps ranks wait for each other in a circle."
+            "Gains are not predicted because, in the model of the steps, ranks wait for each other in a circle."
         )
     return " ".join(lines)
 
@@ -137,8 +137,8 @@ def _recorded_ranks(job: Job) -> str:
         return f"All {ranks} of the job were recorded." if job.world_size else f"{ranks} were recorded."
     of = f" of {job.world_size}" if job.world_size else ""
     return (
-        f"{ranks}{of} were recorded; {plural(len(missing), 'rank')} missing ({listed_numbers(missing)}), so "
-        "waits are a lower bound."
+        f"{ranks}{of} were recorded. {plural(len(missing), 'rank is', 'ranks are')} missing "
+        f"({listed_numbers(missing)}), so waits are a lower bound."
     )
 
 
@@ -147,7 +147,7 @@ def _clock_words(job: Job) -> list[str]:
     clock, lines = job.of(clocks), []
     apart = [np.flatnonzero(clock.shared == code) for code in np.unique(clock.shared)]
     if clock.residual_ns_p95 is not None:
-        among = " among those that have collectives in common" if len(apart) > 1 else ""
+        among = " among ranks that share collectives" if len(apart) > 1 else ""
         residual = duration(clock.residual_ns_p95 / 1000)
         lines.append(f"The clocks of the ranks agree to {residual} (95th percentile){among}.")
     if len(apart) > 1:

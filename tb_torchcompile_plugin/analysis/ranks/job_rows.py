@@ -120,7 +120,7 @@ class LateReason(msgspec.Struct, frozen=True):
     name: Annotated[str, column_head(grow=True)]  # operator, call, function or kernel
     where: Annotated[str | None, column_head("Your line")]
     excess_us: Annotated[float, column_head("Longer than its peers", bar=True)]
-    typical_us: Annotated[float, column_head("On its peers")]
+    typical_us: Annotated[float, column_head("On peers")]
 
 
 class LateRank(msgspec.Struct, frozen=True):

@@ -290,12 +290,12 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
     subject = "It" if count == 1 else f"Rank {rank}"
     if count > 1 and not what.hosts and why and why_late.distinctive_reasons(why):
-        subject = f"All have the same cause: rank {rank}"
+        subject = f"All are late for the same reason. Rank {rank}"
     next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
     if what.hosts:
         next_step = (
             f"Check {_hosts(what.hosts) or 'these hosts'} for throttled GPUs (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: "
-            "rocm-smi), other processes and slower disks. Run the job without it to compare"
+            "rocm-smi), other processes and slower disks. To compare, run the job without them"
         )
     elif compiled and compiled.guard:
         next_step = compiled.guard.advice
@@ -323,7 +323,7 @@ def _name(job: Job, what: Slow | SlowLink) -> str:
 
 
 def _described_link(job: Job, link: SlowLink) -> Description:
-    """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
+    """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, compared with …"."""
     operation = link.kind.operation.replace("_", " ").capitalize()
     name = link.kind.group.name if link.kind.group else ""
     groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
@@ -334,13 +334,13 @@ def _described_link(job: Job, link: SlowLink) -> Description:
         own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
     else:
         own, usual = (formatting.duration(us(ns)) for ns in times)
-    speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
+    speed = f"{'moves' if size > 0 else 'takes'} {own}, compared with {usual} elsewhere"
     return Description(
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",
         link.hosts or [ranks],
-        f"Check what connects {hosts or 'these ranks'}: NCCL_DEBUG=INFO shows which links are used, nccl-tests how "
-        "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
+        f"Check what connects {hosts or 'these ranks'}. NCCL_DEBUG=INFO shows which links are used, and nccl-tests "
+        "how fast they are. ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) show which are down or slower",
         {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
     )
 

@@ -67,8 +67,9 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
             different += 1
             (epoch, compile_id, kind), function = key, functions.get(key[:2], "")
             rows += [RankDifference(kind, epoch, compile_id, function, *group) for group in groups]
-    count = plural(different, "difference") if different else "No difference"
-    sentence = f"{count} between what the {len(facts)} ranks compiled."
+    there_are = "There is" if different == 1 else "There are"
+    count = plural(different, "difference") if different else "no differences"
+    sentence = f"{there_are} {count} between what the {len(facts)} ranks compiled."
     slow = ("The other ranks wait for a rank that compiles alone.",) if different else ()
     return RankDifferences((sentence, *slow), sorted(facts), rows)
 

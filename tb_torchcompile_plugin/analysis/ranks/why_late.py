@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 from tb_torchcompile_plugin.torch_names.slices import tuned_operator_of_slice
 
 COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
-SEE_TIMELINE = "See its timeline at the beginning of a step"
+SEE_TIMELINE = "See the beginning of a step on the timeline of this rank"
 _CLOCK_S = 0.01  # by which the clocks of the log and the trace may differ
 
 # Limits of what is worth a word; chosen by eye on the recordings.
@@ -43,7 +43,7 @@ _MIN_SHARE = 0.05  # of the largest part of a matter, for another part to be men
 class LateKind(NamedTuple):
     """What a rank may do more of than its peers, in words."""
 
-    does: str = "spends {time} more in {name}{where}"
+    does: str = "spends an extra {time} in {name}{where}"
     advice: str = ""  # "": that of the cause in a single rank
     explains: bool = True  # it says what a rank does, and not only in which slices
     is_by_line: bool = False  # each line is a matter of its own
@@ -61,8 +61,8 @@ _KINDS: dict[LateCause, LateKind] = {
     "data_loading": LateKind("waits for its next batch for {time}{where}"),
     "compile": LateKind(
         "compiles for {time}{where}",
-        "Recompiles shows the guard that failed on this rank. Keep the value that it checks the same on all ranks, or "
-        "mark it dynamic. With torch.compiler.config.compile_on_one_rank, one rank compiles for all",
+        "The Recompiles panel shows the guard that failed on this rank. Keep the value that it checks the same on all "
+        "ranks, or mark it dynamic. With torch.compiler.config.compile_on_one_rank, one rank compiles for all",
         hides=(Recompiles, CompileInSteps, AutotuneInSteps),
     ),
     "autotuning": LateKind(
@@ -77,19 +77,19 @@ _KINDS: dict[LateCause, LateKind] = {
         explains=False,
     ),
     "memory_copy": LateKind("waits for copies ({name}) for {time}{where}", explains=False),
-    "operator": LateKind("runs operators for {time} more than its peers ({name}){where}", explains=False),
-    "graph": _SLICES_OF_ALL._replace(does="takes {time} more in compiled graphs{where}"),
+    "operator": LateKind("runs operators for an extra {time} ({name}){where}", explains=False),
+    "graph": _SLICES_OF_ALL._replace(does="spends an extra {time} in compiled graphs{where}"),
     "communication": _SLICES_OF_ALL,
     "label": _SLICES_OF_ALL,
     "launch": _SLICES_OF_ALL,
     "wrappers": _SLICES_OF_ALL,
     "slower_kernels": LateKind(
-        "runs the same kernels, and they take {time} longer",
-        "Check that GPU (nvidia-smi, rocm-smi): other processes, power limit, clocks and temperature",
+        "runs the same kernels, which take {time} longer",
+        "Check this GPU (nvidia-smi, rocm-smi): other processes, power limit, clocks and temperature",
     ),
     "more_work": LateKind(
-        "has {time} more to compute ({name})",
-        "Balance the work: batches of the same size, or samples grouped by length",
+        "computes for an extra {time} ({name})",
+        "Balance the work: use batches of the same size, or group samples by length",
     ),
 }
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural_of_mean
+from tb_torchcompile_plugin.analysis.formatting import count_per_step, duration, percent
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -259,7 +259,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
 
 
 def headline(profile: Profile) -> str:
-    """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps: guards …, wrappers …. …"."""
+    """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps. …"."""
     cost = profile.of(call_overhead)
     if cost is None:
         return "No compiled region ran in this span."
@@ -268,20 +268,20 @@ def headline(profile: Profile) -> str:
     what, parts = "Guards", ""
     if cost.overhead_us is not None:
         what = "Guards and wrappers"
-        parts = f": guards {duration(cost.guard_us / steps)}, wrappers {duration(cost.overhead_us / steps)}"
+        guards, wrappers = (duration(part_us / steps) for part_us in (cost.guard_us, cost.overhead_us))
+        parts = f" ({guards} in guards, {wrappers} in wrappers)"
     whole = "the profiled steps" if cost.steps else "the span"
     share = f", {percent(100 * overhead_us / cost.window_us)} of {whole}" if cost.window_us else ""
-    graphs = "How long their graphs ran is unknown: the trace does not mark all of them."
+    graphs = "How long the graphs ran is unknown because the trace does not mark all of them."
     if cost.graph_us is not None and cost.overhead_percent is not None:
         backward = (
             f" and their backward graphs for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
         )
         graphs = (
-            f"The graphs ran for {duration(cost.graph_us / steps)}{backward}: calling them is "
+            f"The graphs ran for {duration(cost.graph_us / steps)}{backward}. Calling them adds "
             f"{percent(cost.overhead_percent)} overhead."
         )
-    calls = plural_of_mean(cost.calls / steps, "call")
-    return (
-        f"{what} of {calls} take {duration(overhead_us / steps)} {'per step' if cost.steps else 'in this span'}"
-        f"{share}{parts}. {graphs}"
-    )
+    each = "per step" if cost.steps else "in this span"
+    times, in_steps = count_per_step(cost.calls / steps, each)
+    calls = f"{times} {'call' if times == '1' else 'calls'}{f' {in_steps}' if in_steps != each else ''}"
+    return f"{what} of {calls} take {duration(overhead_us / steps)} {each}{parts}{share}. {graphs}"

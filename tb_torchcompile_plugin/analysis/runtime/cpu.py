@@ -1,7 +1,7 @@
 """Show which CPU threads worked, and how the C++ kernels that inductor generated run.
 
 A thread works while an operator, a compiled graph or the compiler is recorded on it. No trace records OpenMP's threads
-inside a kernel: the generated code shows how many it asks for, and whether its loops are vectorised.
+inside a kernel: the generated code shows how many it asks for, and whether its loops are vectorized.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.artifacts import PARALLEL, VECTORS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
-Loops = Literal["vectorised", "scalar"]
+Loops = Literal["vectorized", "scalar"]
 _NAMES_KERNELS = "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 python train.py"
 
 
@@ -91,7 +91,7 @@ def _kernel(profile: Profile, row: Kernel) -> CpuKernel:
         time_us=row.time_us,
         share_percent=row.share_percent,
         calls=row.launches,
-        loops=None if source is None else "vectorised" if VECTORS.search(source) else "scalar",
+        loops=None if source is None else "vectorized" if VECTORS.search(source) else "scalar",
         threads=None if source is None else _threads_asked_for(source),
         file=line.file if line else None,
         line=line.line if line else None,
@@ -124,7 +124,7 @@ def _threads_sentence(threads: Sequence[CpuThread], working: Sequence[Intervals]
     together_ns = int(np.diff(times[order])[running >= 2].sum())
     together = percent(share_percent(together_ns, span_ns) or 0.0)
     return (
-        f"{plural(len(threads), 'thread')} did work, {most.thread} most of all{part}. Two or more worked at the same "
+        f"{plural(len(threads), 'thread')} worked, {most.thread} the most{part}. Two or more worked at the same "
         f"time for {together} of the span."
     )
 
@@ -137,9 +137,9 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
     whole, number = sum(row.time_us for row in kernels), plural(len(kernels), "generated kernel")
     scalar = [row for row in with_code if row.loops == "scalar"]
     part = percent(100 * sum(row.time_us for row in scalar) / whole if whole else 0.0)
-    vectorised = len(with_code) - len(scalar)
+    vectorized = len(with_code) - len(scalar)
     yield (
-        f"{number} took {duration(whole)}: {vectorised} with vectorized loops, {len(scalar)} with scalar loops, which "
+        f"{number} took {duration(whole)}. {vectorized} have vectorized loops. {len(scalar)} have scalar loops, which "
         f"take {part} of this time."
     )
     if scalar:
@@ -151,8 +151,8 @@ def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:
     single = [row for row in with_code if row.threads == 1]
     if single:
         yield (
-            f"{len(single)} of them run on one thread: their loops are short, or torch.get_num_threads() was 1 when "
-            "they were compiled."
+            f"{len(single)} of the kernels run on one thread: their loops are short, or torch.get_num_threads() was 1 "
+            "when they were compiled."
         )
     if len(single) < len(with_code):
         yield "Traces do not show how long OpenMP threads waited for each other inside a kernel."

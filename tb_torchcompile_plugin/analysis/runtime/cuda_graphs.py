@@ -62,7 +62,7 @@ _HELP: dict[record.Reason, tuple[str, str | None]] = {
         f"Call the compiled functions in the same order in each step, and begin each step with {_MARK_STEP}",
         _MARK_STEP,
     ),
-    "first": ("Warm up first: each function runs once and is recorded once before it is replayed", None),
+    "first": ("Warm up first: each function runs once and is recorded once before its replays", None),
 }
 _HELP_WAITING = (
     "Call backward, or run under torch.no_grad() if you need no gradients. Do not keep results across steps, and begin "
@@ -70,8 +70,8 @@ _HELP_WAITING = (
     "with torch.no_grad():",
 )
 _HELP_UNKNOWN = (
-    "Call it with the same sizes, keep parameters and inputs in the same memory, and do not keep results across steps: "
-    "TORCH_LOGS=+cudagraphs shows which of these changed",
+    "Call the function with the same sizes, keep parameters and inputs in the same memory, and do not keep results "
+    "across steps: TORCH_LOGS=+cudagraphs shows which of these changed",
     "TORCH_LOGS=+cudagraphs",
 )
 
@@ -241,13 +241,13 @@ def _why(
     if any(row.mutates for row in functions):
         return "it changes an input in place"
     if any(row.over_limit for row in functions):
-        return "torch stopped recording it: it was recorded too often"
+        return "torch stopped recording it because it was recorded too often"
     if state != "waiting":
         return "" if state == "new_sizes" else _why_recorded(recordings)
     if recordings:
         return "it had been recorded before"
     warmed_up = formatting.plural(len(functions), "function")
-    prepared = f"torch warmed up {warmed_up} and recorded none: " if functions else ""
+    prepared = f"torch warmed up {warmed_up} and recorded none because " if functions else ""
     return f"{prepared}results of the previous call were still alive, or their backward had not run"
 
 
@@ -274,7 +274,7 @@ def _says(rows: list[GraphedFunction], help_: str, pool_bytes: int) -> Iterator[
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
-        as_steps = f", as long as {formatting.plural_of_mean(steps, 'step')}" if steps else ""
+        as_steps = f" (as long as {formatting.plural_of_mean(steps, 'step')})" if steps else ""
         spent = formatting.duration(sum(row.recording_us or 0.0 for row in rows))
         yield f"{formatting.plural(recordings, 'recording')} took {spent} of host time in this process{as_steps}."
     if pool_bytes:

@@ -54,7 +54,7 @@ class IdleReason(msgspec.Struct, frozen=True):
     file: Annotated[str, column_head("Your line")]
     line: int
     idle_us: Annotated[float, column_head(total=True)]
-    share_percent: Annotated[float, column_head("Of idle time", bar=True, total=True)]
+    share_percent: Annotated[float, column_head("Share of idle time", bar=True, total=True)]
     calls: float | None
     pattern: Annotated[str, column_head("When")]  # in which steps it occurs; "" for less than two steps
     # The longest call, from the span's first event; None where none was recorded.

@@ -123,7 +123,7 @@ class LaunchStats(msgspec.Struct, frozen=True):
     queue_wait_p95_us: Annotated[float | None, column_head("Time in the queue, 95th percentile")]
     # Without replays.
     short_events: Annotated[int, column_head("Kernels and copies shorter than their launch call")]
-    short_percent: Annotated[float | None, column_head("Share of these")]
+    short_percent: Annotated[float | None, column_head("Share of all kernels and copies")]
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):

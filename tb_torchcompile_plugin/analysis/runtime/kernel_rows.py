@@ -52,9 +52,9 @@ class Kernel(msgspec.Struct, frozen=True):
     launches: Annotated[int, column_head(total=True)]
     mean_us: float
     # How much longer the launches took than they need at the peak of what bounds them; None where that is unknown.
-    above_floor_us: Annotated[float | None, column_head(total=True)]
+    above_floor_us: Annotated[float | None, column_head("More than at peak", total=True)]
     bandwidth_gb_s: Annotated[float | None, column_head("GB/s", hidden=True)]
-    bandwidth_percent: Annotated[float | None, column_head("GB/s of peak", bar=True)]
+    bandwidth_percent: Annotated[float | None, column_head("Share of peak GB/s", bar=True)]
     source_lines: Annotated[list[str], column_head("Your lines")]  # `lines` as "file:line"
     compile_id: Annotated[str | None, column_head(hidden=True)]
     device: Annotated[Device, column_head(hidden=True)]
@@ -67,7 +67,7 @@ class Kernel(msgspec.Struct, frozen=True):
     bandwidth_from: Annotated[WorkFrom | None, column_head("Bytes from", hidden=True)]
     bytes_per_launch: Annotated[float | None, column_head("Bytes per launch", hidden=True)]  # the mean
     tflop_s: Annotated[float | None, column_head("TFLOP/s", hidden=True)]
-    tflop_percent: Annotated[float | None, column_head("Arithmetic, of peak", hidden=True)]
+    tflop_percent: Annotated[float | None, column_head("Share of peak TFLOP/s, %", hidden=True)]
     tflop_from: Annotated[WorkFrom | None, column_head("Operations from", hidden=True)]
     # whose peak `tflop_percent` refers to; bf16 stands for float16, too
     precision: Annotated[Precision | None, column_head(hidden=True)]

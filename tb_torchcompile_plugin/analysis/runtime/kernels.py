@@ -122,25 +122,25 @@ def kernel_table(profile: Profile) -> Kernels:
     peaks, warnings = profile.of(roofline.device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
     headline = "No kernels in this span."
-    if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
+    if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs more than at the device's peak."
         launches = plural(sum(row.launches for row in rows), "launch", "launches")
         distinct, time = plural(profile.of(distinct_kernels), "kernel"), sum(row.time_us for row in rows)
         above = [row.above_floor_us for row in rows if row.above_floor_us is not None]
-        floor = f", {duration(sum(above))} above the floor" if above else ""
+        floor = f", {duration(sum(above))} more than at the device’s peak" if above else ""
         headline = f"{launches} of {distinct} took {duration(time)}{floor}."
     return Kernels(
         headline=headline,
         rows=rows,
         best=gains.index(max(gains)) if any(gains) else None,
         peaks=peaks,
-        without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "how many bytes they move"),
-        without_flop=_left_out(peaks, rows, "flop_per_byte", "how many operations they do"),
+        without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "the number of bytes moved"),
+        without_flop=_left_out(peaks, rows, "flop_per_byte", "the number of operations"),
         warnings=warnings,
     )
 
 
 def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
-    """Return "14 kernels (1.20 ms) are not shown: how many bytes they move is unknown."."""
+    """Return "14 kernels (1.20 ms) are not shown because the number of bytes moved is unknown."."""
     device = peaks[0].device if peaks else None
     out = [
         row
@@ -150,7 +150,7 @@ def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str,
     if not out:
         return ""
     time, are = duration(sum(row.time_us for row in out)), "is" if len(out) == 1 else "are"
-    return f"{plural(len(out), 'kernel')} ({time}) {are} not shown: {what} is unknown."
+    return f"{plural(len(out), 'kernel')} ({time}) {are} not shown because {what} is unknown."
 
 
 def kernel_rows(profile: Profile) -> list[KernelRow]:

@@ -79,7 +79,7 @@ class LedgerSite(msgspec.Struct, frozen=True):
     time_us: Annotated[float, column_head(bar=True, total=True)]  # on the host and on the GPU
     host_us: Annotated[float, column_head(total=True)]
     gpu_us: Annotated[float, column_head(total=True)]
-    step_percent: Annotated[float, column_head("Of the step", total=True)]
+    step_percent: Annotated[float, column_head("Share of the step", total=True)]
     kinds: Annotated[list[TimeKind], column_head("What", grow=True)]  # with most time first
 
 
@@ -224,7 +224,7 @@ def _key(line: UserLine | None, unknown: str, kind: TimeKind, *, is_gpu: bool) -
 
 
 def _positions(profile: Profile, rows: Int64s) -> tuple[list[str], Int64s]:
-    """Return where these pieces are, "after X, before aten::mm", and for each of them an index into that."""
+    """Return where these pieces are, "after X and before aten::mm", and for each of them an index into that."""
     trace, texts = profile.trace, dict[str, int]()
     pieces, tracks = profile.of(host_timeline), profile.of(_tracks)
     index = np.full(len(rows), -1)
@@ -245,7 +245,7 @@ def _positions(profile: Profile, rows: Int64s) -> tuple[list[str], Int64s]:
                 parts.append(f"after {trace.names[trace.name[slices[by_end[last]]]]}")
             if following < len(slices):
                 parts.append(f"before {trace.names[trace.name[slices[following]]]}")
-            index[at] = texts.setdefault(", ".join(parts), len(texts))
+            index[at] = texts.setdefault(" and ".join(parts), len(texts))
     return list(texts), index
 
 

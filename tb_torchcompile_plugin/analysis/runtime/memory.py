@@ -170,11 +170,11 @@ class HeldMemory(NamedTuple):
     share_percent: float | None  # of the device's memory
 
     def sentence(self) -> str:
-        """Return "torch holds 12 GB of GPU 0, 8.0 % of its memory"."""
+        """Return "Torch uses 12 GB of GPU 0, 8.0 % of its memory"."""
         if self.held is None:
-            return f"GPU {self.device} has {_gb(self.capacity)}; profile_memory=True records how much of it is held"
+            return f"GPU {self.device} has {_gb(self.capacity)}; profile_memory=True records how much of it is used"
         of_it = "" if self.share_percent is None else f", {percent(self.share_percent)} of its memory"
-        return f"torch holds {_gb(self.held)} of GPU {self.device}{of_it}"
+        return f"torch uses {_gb(self.held)} of GPU {self.device}{of_it}"
 
 
 def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:

@@ -99,8 +99,8 @@ def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
     yield _headline(rows)
     if any(row.in_graph for row in rows):
         yield (
-            "torch calls no modules inside compiled code. There the graph shows which modules a kernel belongs to; "
-            "a kernel of several modules counts for each in equal parts."
+            "Compiled code does not call modules. Its graph shows which modules a kernel belongs to. A kernel of "
+            "several modules counts for each in equal parts."
         )
     if not recorded:
         yield (
@@ -110,7 +110,7 @@ def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
 
 
 def _headline(rows: list[Module]) -> str:
-    """Return "62 modules: ResNet_0 took 4.96 ms of GPU time in forward. conv2 has the largest time of its own, …"."""
+    """Return "62 modules: ResNet_0 took 4.96 ms of GPU time in forward. conv2 has the largest self time, …"."""
     if not rows:
         return "No modules in this span."
     first = rows[0]
@@ -121,7 +121,7 @@ def _headline(rows: list[Module]) -> str:
         spent = f"{duration(first.device_us)} of GPU time"
     own = ""
     if len(rows) > 1 and _own_us(most):
-        own = f" {most.name} has the largest time of its own, {duration(_own_us(most))}."
+        own = f" {most.name} has the largest self time, {duration(_own_us(most))}."
     return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward.{own}"
 
 

@@ -75,7 +75,7 @@ class Operator(msgspec.Struct, frozen=True):
     flops: Annotated[int | None, column_head("FLOPs", hidden=True)]  # None without `record_shapes`
     mean_us: Annotated[float, column_head("Host time per call", hidden=True)]
     # own host time, of all profiled steps (of the span without any)
-    step_percent: Annotated[float | None, column_head("Of step time", hidden=True)]
+    step_percent: Annotated[float | None, column_head("Share of step time", hidden=True)]
     tensor_core_percent: Annotated[float | None, column_head("Tensor cores")]
 
 

@@ -114,8 +114,8 @@ def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: i
         return "No function of yours ran in this span."
     where, when = at_line(first.file or "", first.line), "per step" if steps else "in this span"
     share = percent(100 * first.user_us / sum(part.self_us for part in parts))
-    cost = f"{duration(first.user_us)} {when} including library calls, {share} of host time"
-    return f"{first.name} ({where}) is your most expensive function: {cost}."
+    cost = f"{duration(first.user_us)} {when}, {share} of host time"
+    return f"{first.name} ({where}) is your most expensive function. With library calls, it takes {cost}."
 
 
 _OWNERS: dict[Whose, str] = {
@@ -135,9 +135,9 @@ def _note(parts: list[PythonPart], steps: int, short: int, idle_threads: int) ->
     )
     note = f"Host time {'per step' if steps else 'in this span'}: {', '.join(times)}."
     if short:
-        note += f" Stacks that are too short to draw: {short:,}."
+        note += f" {plural(short, 'stack is', 'stacks are')} too short to draw."
     if idle_threads:
-        note += f" {plural(idle_threads, 'thread')} without operators {'is' if idle_threads == 1 else 'are'} left out."
+        note += f" {plural(idle_threads, 'thread')} without operators {'is' if idle_threads == 1 else 'are'} excluded."
     return note
 
 

@@ -105,10 +105,10 @@ class ProgramLine(msgspec.Struct, frozen=True):
     kernel_us: Annotated[
         float | None, column_head("Forward and backward", hidden=True, total=True)
     ]  # forward and backward
-    share_percent: Annotated[float | None, column_head("Of kernel time", hidden=True)]
+    share_percent: Annotated[float | None, column_head("Share of kernel time", hidden=True)]
     host_us: Annotated[float | None, column_head(total=True)]  # see `Program.host_from`
     # beyond what the device needs at least, of kernels of which that is known
-    above_floor_us: float | None
+    above_floor_us: Annotated[float | None, column_head("More than at peak")]
     kernels: Annotated[list[LineKernel], column_head(inner=True)]
     # the other lines that its kernels compute
     shared: Annotated[list[SharedLine], column_head("Lines in the same kernels", inner=True, hidden=True)]
@@ -194,7 +194,9 @@ def source(profile: Profile) -> Program:
 def _headline(rows: list[ProgramLine], when: str) -> str:
     """Return "resnet.py:96 takes 481 µs per step, 29.1 % of kernel time."."""
     if not rows:
-        return "No line of your program was recorded: there are neither compile data nor Python stacks."
+        return (
+            "No line of your program was recorded: there is neither compile data nor are there Python stacks."
+        )
     first = rows[0]
     where = at_line(first.file, first.line)
     if first.kernel_us is not None:
@@ -207,8 +209,8 @@ def _headline(rows: list[ProgramLine], when: str) -> str:
 
 
 _HOST_NOTES: dict[HostFrom | None, str] = {
-    "stacks": "Host time is that of a function while it is your innermost one, with its backward.",
-    "launches": "Host time is that of launching the kernels of a line.",
+    "stacks": "Host time is the time in which a function is your innermost one, with its backward.",
+    "launches": "Host time is the time of launching the kernels of a line.",
     None: "",
 }
 
@@ -318,7 +320,7 @@ def _row(
 
 def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if info.whole_function:
-        return "Python stacks record functions and no text"
+        return "Python stacks record functions, not their text"
     if data is None:
         return "The trace records the line without its text"
     if data.summary.environment.capture == "summary":

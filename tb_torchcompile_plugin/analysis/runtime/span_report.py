@@ -190,8 +190,8 @@ def unnamed_cpu_kernels(profile: Profile) -> str:
     if may_have_gpu or not profile.of(regions.compiled_regions) or profile.of(kernel_launches):
         return ""
     return (
-        "Compiled code ran on the CPU, but its kernels are not named: "
-        "set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling."
+        "Compiled code ran on the CPU, but its kernels have no names. "
+        "Set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling."
     )
 
 
@@ -206,9 +206,9 @@ def unnamed_triton_kernels(profile: Profile) -> str:
     if not unnamed_ns:
         return ""
     return (
-        f"Triton kernels of {duration(us(unnamed_ns))} have no names of their own: unique_kernel_names is off, "
-        "or this torch is older than 2.6: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 names them. "
-        f"{duration(us(named_ns))} of it is named by the launch; the rest is “Triton, other”."
+        f"Triton kernels that take {duration(us(unnamed_ns))} have no names of their own, because "
+        "unique_kernel_names is off or torch is older than 2.6. TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 names them. "
+        f"The launches name {duration(us(named_ns))} of this time. The rest is “Triton, other”."
     )
 
 

@@ -82,11 +82,11 @@ def timeline_flame(timeline: Timeline, window: tuple[int, int], lane: int, row: 
     threads = _threads(timeline, frames, end - start)
     assert sum(thread.time_ns for thread in threads) == int(inside.own_ns.sum())
     length = duration(us(end - start))
-    note = f"No thread ran anything that was recorded in these {length}."
+    note = f"Nothing was recorded on any thread in these {length}."
     if threads:
         note = (
-            f"What {plural(len(threads), 'thread')} ran in these {length}: calls with one stack put "
-            "together, the longest first. A click shows the longest call."
+            f"What {plural(len(threads), 'thread')} ran in these {length}. Calls with the same stack are merged, the "
+            "longest first. Click one to show its longest call."
         )
     return TimelineFlame(start, end, note, threads)
 
@@ -150,7 +150,7 @@ def _threads(timeline: Timeline, frames: _Frames, length: int) -> list[FlameThre
                     calls=calls,
                     color=int(frames.color[index]),
                     row=None if folded else int(frames.row[index]),
-                    description=f"{duration(us(ns))}, {share} of the stretch, in {plural(calls, 'call')}",
+                    description=f"{duration(us(ns))}, {share} of the range, in {plural(calls, 'call')}",
                 )
             )
         if drawn:

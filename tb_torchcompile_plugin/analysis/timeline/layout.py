@@ -131,7 +131,7 @@ class TimelineLayout:
         crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
         thread = f"thread {track.tid}" if isinstance(track.tid, int) else track.tid
         is_overhead = _cats(rows.trace, slices.track) == {OVERHEAD}
-        note = f"{crossing} slices outlast the one around them and have lines of their own"
+        note = f"{crossing} slices outlast their parents and have separate lines"
         number = self._add(
             kind,
             group,

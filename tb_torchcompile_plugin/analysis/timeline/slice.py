@@ -90,7 +90,7 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
         return _item(timeline, slices, lane, row)
     if isinstance(slices, TrackSlices) and slices.holds(row):
         return _trace_slice(timeline, slices, lane, row)
-    next_step = "Ask for a row that `timeline_window` gave"
+    next_step = "Request a row that `timeline_window` returned"
     raise BadRequest(f"lane {lane} has no slice {row}", next_step=next_step)
 
 
@@ -105,7 +105,7 @@ def _facts(lane: Lane, start_ns: int, dur_ns: int, self_ns: int | None, *more: F
     group = "" if lane.group in ("", "compile") else f", {lane.group}"
     return [
         time_fact("Duration", dur_ns),
-        time_fact("Self", self_ns, unknown="What is inside of it is not known"),
+        time_fact("Self", self_ns, unknown="What runs inside is unknown"),
         *more,
         Fact("Start", exact(start_ns), "From the trace’s first event"),
         Fact("Lane", f"{lane.title}{group}"),
@@ -170,7 +170,7 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     if graph_key:
         facts.append(Fact("Graph key", graph_key))
     if line >= timeline.rows.depths[slices.track]:
-        facts.append(Fact("Crosses", "It outlasts the slice around it"))
+        facts.append(Fact("Crosses", "Outlasts its parent slice"))
     groups = {
         "Launched by": [launch],
         f"Launched {plural(len(kernels), 'kernel')}": kernels,
@@ -291,8 +291,8 @@ def _launch(timeline: Timeline, row: int) -> tuple[dict[str, Any], list[Fact]]:
         "previous": _ref(timeline, int(launches[number - 1])) if number else None,
         "following": _ref(timeline, int(launches[number + 1])) if number + 1 < len(launches) else None,
     }
-    meaning = "How long the GPU did nothing before it began"
+    meaning = "How long the GPU was idle before this began"
     before = time_fact("Idle before", idle if idle >= 0 else None, meaning, "Nothing ran before it")
     queued = int(trace.ts[row] - trace.ts[call]) if call >= 0 else None
-    meaning = "From the begin of the call that launched it to its own"
+    meaning = "From the begin of the launch call to its own"
     return fields, [before, time_fact("Queue time", queued, meaning, "Its launch is not in the trace")]

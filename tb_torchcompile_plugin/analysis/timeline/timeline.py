@@ -112,12 +112,12 @@ class Timeline:
         notes = []
         if self.profile.summary is None:
             notes.append(
-                "No compile summary or log goes with this trace, so phases of compilation and recompiles are "
-                "not shown. The handler of this package writes one beside each trace"
+                "No compile summary or log belongs to this trace, so compile phases and recompiles are "
+                "not shown. The handler of this package writes a summary next to each trace"
             )
         elif not has_unix_time(self.profile, self.origin):
             why = "the trace's clock is not Unix time"
-            notes.append(f"Phases of compilation and recompiles have no place: {why}")
+            notes.append(f"Compile phases and recompiles are not shown: {why}")
         names = [trace.names[code] for code in trace.name[self.profile.of(StepWindows).rows]]
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
@@ -165,7 +165,7 @@ class Timeline:
         """Raise BadRequest for lanes that do not exist."""
         for lane in lanes:
             if not 0 <= lane < len(self.lanes):
-                next_step = "Ask for the lanes that `timeline` lists"
+                next_step = "Request a lane that `timeline` lists"
                 raise BadRequest(f"there is no lane {lane}", next_step=next_step)
 
     def check(self, start: int, end: int) -> None:

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.errors import ApiErrorBody, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
-CODE_LEFT_OUT = "left out of this file (--no-code)"
+CODE_LEFT_OUT = "not included in this file (--no-code)"
 # What torch writes behind a guard, wherever a guard is shown: the line that asked for it, and its stack.
 _QUOTED = re.compile(r"\s{2,}# .*", re.DOTALL)
 
@@ -46,7 +46,9 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Guard: {"user_line": _nothing},
 }
 # Routes that return only such text, and the reason for the empty answer.
-NO_CODE = dict.fromkeys(("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)")
+NO_CODE = dict.fromkeys(
+    ("artifact", "code_kernels"), "Code and graphs are not included in this file (--no-code)"
+)
 
 
 def without_code(answer: Any) -> Any:
@@ -138,22 +140,22 @@ Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]
 _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
 
 LEFT_OUT: Mapping[str, str] = {
-    "all_runs": "Other runs are left out of this file",
-    "baseline": "Other runs are left out of this file",
-    "timeline_flame": "Flame graphs of a time range are left out of this file",
-    "timeline_range": "Measurements of a time range are left out of this file",
-    "timeline_trim": "The trace is left out of this file",
-    "trace_file": "The trace is left out of this file",
+    "all_runs": "Other runs are not included in this file",
+    "baseline": "Other runs are not included in this file",
+    "timeline_flame": "Flame graphs of a time range are not included in this file",
+    "timeline_range": "Measurements of a time range are not included in this file",
+    "timeline_trim": "The trace is not included in this file",
+    "trace_file": "The trace is not included in this file",
 }
 # Why a question that differs from those that are kept has no answer.
 INCOMPLETE: Mapping[str, str] = {
-    "timeline": "The timeline of this span is left out of this file",
+    "timeline": "The timeline of this span is not included in this file",
     "timeline_search": "In this file you can search only for its kernels, operators and compilations",
-    "timeline_slice": "The details of this slice are left out of this file",
-    "what_if": "This combination of fixes is left out of this file",
-    "rank_what_if": "This combination of fixes is left out of this file",
-    "memory": "This time range is left out of this file",
-    "compare": "This comparison is left out of this file",
+    "timeline_slice": "The details of this slice are not included in this file",
+    "what_if": "This combination of fixes is not included in this file",
+    "rank_what_if": "This combination of fixes is not included in this file",
+    "memory": "This time range is not included in this file",
+    "compare": "This comparison is not included in this file",
 }
 # As far as the budget of the timeline goes.
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})

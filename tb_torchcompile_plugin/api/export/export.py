@@ -258,7 +258,9 @@ class Export:
 
     def contents(self) -> FileContents:
         """Return what the file shows of itself; complete once its blocks have been written."""
-        never = dict.fromkeys(what.removesuffix(" left out of this file") for what in ask.LEFT_OUT.values())
+        never = dict.fromkeys(
+            what.removesuffix(" not included in this file") for what in ask.LEFT_OUT.values()
+        )
         needs = "only in TensorBoard, which has the logdir"
         left = [*self.left_out, *(ContentLine(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:

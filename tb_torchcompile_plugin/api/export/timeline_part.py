@@ -227,7 +227,9 @@ def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:
     steps = timeline.describe().steps
     names = [listed.name for listed in steps]
     if step and step not in names:
-        raise WrongArgument(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
+        raise WrongArgument(
+            f"there is no step {step!r}", next_step=f"Available: {', '.join(names) or 'none'}"
+        )
     if not steps:  # more and more from the middle on
         middle = (first + last) // 2
         halves = [(last - first) // part // 2 for part in (1024, 256, 64, 16, 4, 2)]

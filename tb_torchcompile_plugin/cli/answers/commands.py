@@ -24,7 +24,7 @@ _USUAL_LOGDIR = "runs"  # in the examples of TensorBoard and torch
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add all of them."""
     _add_report(commands)
-    show = commands.add_parser("show", help="print one row of a report, by its id")
+    show = commands.add_parser("show", help="print one row of a report, selected by its id")
     show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as printed by report")
     show.add_argument("--logdir", metavar="DIR", help="see report (default: runs if it exists, otherwise .)")
     show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -48,7 +48,7 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     report.add_argument("--full", action="store_true", help="all tables, not one screen")
     report.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    report.add_argument("--rank", type=int, metavar="N", help="also print the tables of this rank of a job")
+    report.add_argument("--rank", type=int, metavar="N", help="also print all tables of this rank of a job")
     report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="only this run")
     report.add_argument(
         "--all",
@@ -57,7 +57,7 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     report.set_defaults(run=show_report)
     bounds = report.add_argument_group(
-        "limits", "Omitted rows are counted, with the command that prints them."
+        "limits", "The output states how many rows are omitted, and the command that prints them."
     )
     bounds.add_argument(
         "--section",
@@ -121,7 +121,7 @@ def _check_rank(report: reports.Report, rank: int | None) -> None:
     if rank is not None and rank not in ranks:
         names = ", ".join(map(str, sorted(ranks)))
         listed = f"available: {names}" if ranks else "there is no job of several ranks"
-        raise WrongArgument(f"there is no rank {rank}; {listed}")
+        raise WrongArgument(f"there is no rank {rank}: {listed}")
 
 
 def default_logdir() -> str:
@@ -166,7 +166,7 @@ def _show_schema(arguments: argparse.Namespace) -> None:
         return
     for name, section in report.sections.items():
         time = f", share of {section.time}" if section.time else ""
-        sys.stdout.write(visible(f"{name}: of each {' and '.join(section.rows)}{time}\n"))
+        sys.stdout.write(visible(f"{name}: per {' and '.join(section.rows)}{time}\n"))
 
 
 def skill() -> str:

@@ -24,10 +24,10 @@ from tb_torchcompile_plugin.torch_names.slices import is_region
 NOTHING_FASTER = "No known fix would make a step much faster."
 NOTHING_TO_CHANGE = f"No findings: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
 NOTHING_COMPILED_SHOWS = (
-    "No findings about compilation. To see where the time of a step goes, record a trace, too, with "
+    "No findings about compilation. To see where the time of a step goes, also record a trace with "
     "tb_torchcompile_plugin.tensorboard_trace_handler."
 )
-NOTHING_IN_A_PART = "No findings in the part that could be read; the rest may contain some. See the warning."
+NOTHING_IN_A_PART = "No findings in the part that could be read. The rest may contain some: see the warning."
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 _RANK_COLUMNS = ("rank", "host", "step_us", "wait_us", "late_us")
 # Rows of each block, so that all blocks fit about 45 lines.
@@ -96,7 +96,7 @@ def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> N
     _print(console, NOTHING_IN_A_PART if is_partial or is_lossy else nothing)
     if span and span.coverage.level != "insufficient":
         reasons = "; ".join(span.overview.considered)
-        _print(console, f"Considered: {reasons or 'all kinds of findings; none applies'}")
+        _print(console, f"Considered: {reasons or 'all kinds of findings, none of which applies'}")
 
 
 def _print_finding(console: Console, report: Report, answer: FirstAnswer, first: RunFinding) -> None:
@@ -127,7 +127,7 @@ def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
         return answer.headline.replace(f" {first.title}.", "")
     if span and answer.worker:
         headline = span.overview.headline.replace(f" {first.title}.", "")
-        return f"Job of {job.ranks} ranks, rank {answer.worker.rank}: {headline}"
+        return f"Job of {job.ranks} ranks, rank {answer.worker.rank}. {headline}"
     step = "" if job.step_us is None else f", {duration(job.step_us)} per step"
     return f"Job of {job.ranks} ranks{step}. {job.basis}"
 
@@ -164,10 +164,10 @@ def _print_ranks(console: Console, answer: FirstAnswer) -> None:
         return
     named = answer.first.where if answer.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))[:_RANKS]
-    title = f"Ranks, {len(rows)} of {job.world_size or job.ranks}; waits are totals of the recording"
+    title = f"Ranks ({len(rows)} of {job.world_size or job.ranks}; waits are totals over the whole recording)"
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
-        title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than shown"
+        title += f". Not read: {plural(len(missing), 'rank')} ({names}). Others may wait longer than shown"
     text_table.print_table(console, title, rows, names=_RANK_COLUMNS)
 
 

@@ -234,7 +234,7 @@ class Decoder:
 
     def _drop(self, is_slice: Array, batch: EventBatch) -> Array:
         reasons = {
-            "slices without a readable time stamp, dropped": batch.no_ts,
+            "slices without a readable timestamp, dropped": batch.no_ts,
             "slices without a readable duration, dropped": ~batch.no_ts & batch.no_dur,
             "slices with a negative duration, dropped": ~batch.no_ts & ~batch.no_dur & (batch.dur < 0),
         }

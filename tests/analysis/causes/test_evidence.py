@@ -9,6 +9,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
 from tb_torchcompile_plugin.analysis.causes.registry import CAUSES
 from tb_torchcompile_plugin.analysis.finding import SECTIONS, Panel
+from tb_torchcompile_plugin.analysis.formatting import count_per_step
 from tb_torchcompile_plugin.analysis.ranks import job_findings
 from tb_torchcompile_plugin.api.answers.sections import tables
 from tb_torchcompile_plugin.api.answers.show import seen_at
@@ -55,3 +56,20 @@ def test_each_section_is_in_the_source_of_its_panel(panel: Panel) -> None:
     for route in re.findall(r"""\b(?:part|of)=["'](\w+)["']""", text):
         names |= {table.rows for table in tables_of(ROUTES[route].answer)}
     assert not [name for name in SECTIONS[panel] if name not in names]
+
+
+@pytest.mark.parametrize(
+    ("mean", "words"),
+    [
+        (1, "1 per step"),
+        (5 / 6, "5 in 6 steps"),
+        (14 / 11, "14 in 11 steps"),
+        (2.5, "5 in 2 steps"),
+        (2.999, "3 per step"),
+        (37 / 11, "about 3 per step"),
+        (12.4, "12 per step"),
+        (1152, "1,152 per step"),
+    ],
+)
+def test_a_mean_count_reads_as_a_count(mean: float, words: str) -> None:
+    assert " ".join(count_per_step(mean, "per step")) == words

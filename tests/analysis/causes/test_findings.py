@@ -202,7 +202,7 @@ def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
     assert row.title.startswith(
-        "20 eager operators per step, such as aten::mul, are launched one by one. If compiled, a step"
+        "20 eager operators per step, such as aten::mul, are launched one by one. If they were compiled, a step"
     )
 
 
@@ -243,7 +243,7 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
     assert (
-        "the compiled code (1 frame) contains no operation. If compiled, a step would take up to"
+        "the compiled code (1 frame) contains no operation. With torch.compile, a step would take up to"
         in finding.title
     )
     assert "before anything wraps it" in finding.next_step
@@ -300,7 +300,7 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
     assert finding.title == (
-        "forward runs eagerly: Data-dependent branching. If compiled, a step would take about 43 µs (26–52) "
+        "forward runs eagerly: Data-dependent branching. If it were compiled, a step would take about 43 µs (26–52) "
         "instead of 100 µs"
     )
     assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
@@ -633,7 +633,7 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     summary = CompileSummary(compilations=[again], graph_breaks=[broken])
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
     assert row.evidence["direct_us_per_step"] == pytest.approx(left_us)
-    cost = f"direct cost: {duration(left_us)} per step, {percent(left_us)} of the profiled step"
+    cost = f"direct cost is {duration(left_us)} per step, {percent(left_us)} of the profiled step"
     assert row.title.endswith(cost)
 
 
@@ -677,7 +677,7 @@ def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
     return of_a_ms(*events), summary
 
 
-def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: Path) -> None:
+def test_next_to_a_break_in_a_library_the_most_expensive_own_one_is_named(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, USERS))["graph_breaks"]
     assert row.title.startswith(
         "2 graph breaks, the most expensive at loop.py:113 (the most expensive in your own code at train.py:29), "
@@ -695,7 +695,7 @@ OF_ANY = (
     ("hints", "said"),
     [
         ([OF_ANY, "Use `torch.cond`."], "Use `torch.cond`."),
-        ([OF_ANY], "Rewrite it with torch operators, or move it out of the compiled function"),
+        ([OF_ANY], "Rewrite this call with torch operators, or move it out of the compiled function"),
     ],
 )
 def test_what_torch_says_of_any_break_is_no_advice(tmp_path: Path, hints: list[str], said: str) -> None:
@@ -716,7 +716,7 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
             summary.recompiles.add(reasons=[reason], file=USERS, line=33).key.compile_id = f"0/{version}"
     row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
-    assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If compiled")
+    assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If it were compiled")
     assert given_up.next_step.startswith(
         "The guard that failed last is self.global_step == 1. If this number"
     )
@@ -803,7 +803,7 @@ def test_the_recompile_limit() -> None:
     last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
     (row,) = compile_findings(data_of(summary))
     assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
-    assert row.title.startswith("forward was compiled 3 times and now runs eagerly")
+    assert row.title.startswith("forward was compiled 3 times, hit the recompile limit, and now runs eagerly")
 
 
 def test_caches_that_did_not_help() -> None:
@@ -817,8 +817,9 @@ def test_caches_that_did_not_help() -> None:
     backward.cache.add(cache="fx_graph", result="miss")
     slow, bypassed = compile_findings(data_of(summary))
     assert slow.title == "1 compilation missed the compile cache and took 31.0 s"
-    assert bypassed.title.startswith("The AOTAutograd cache was bypassed once, which slows down compilation")
-    assert bypassed.title.endswith(": it holds a custom op")
+    assert bypassed.title.startswith(
+        "The AOTAutograd cache was bypassed once (it holds a custom op). This slows"
+    )
 
 
 def test_findings_of_a_recording(recording: Recording) -> None:

@@ -188,7 +188,10 @@ def test_where_bounds_hold_both_nobody_knows() -> None:
     ):
         assert predicted_gain(eager, 100.0).verdict == verdict
     guessed = answered(predicted_gain((80, 70, 90), 100.0), [], None)
-    assert guessed == "Compiling may not be worth it: a step takes 100 µs, predicted eager: 80.0 µs."
+    assert (
+        guessed
+        == "Compiling may not be worth it: a step takes 100 µs compiled and about 80 µs eager (predicted)."
+    )
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:
@@ -246,7 +249,7 @@ def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> N
 def test_nothing_of_what_was_compiled_ran(tmp_path: Path) -> None:
     answer = looped(tmp_path, 100, tried=True).of(payback)
     assert answer.gain[0].verdict == "not_worth_it" and answer.gain[0].determined_by == "nothing_ran"
-    assert answer.sentences[0].startswith("Compiling is not worth it: no code that torch compiled runs")
+    assert answer.sentences[0].startswith("Compiling is not worth it: none of the compiled code runs")
 
 
 def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: Path) -> None:

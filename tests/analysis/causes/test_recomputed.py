@@ -176,15 +176,15 @@ def test_the_finding_says_what_is_known_of_memory(tmp_path: Path) -> None:
     """And not that it suffices: how much what is kept would take, nothing tells."""
     row = finding(tmp_path, held_gb=None)
     assert "in the backward, once per step. Without checkpoints, a step would take about 920 µs" in row.title
-    assert row.next_step.endswith("GPU 0 has 150 GB; profile_memory=True records how much of it is held")
+    assert row.next_step.endswith("GPU 0 has 150 GB; profile_memory=True records how much of it is used")
     row = finding(tmp_path, held_gb=6)
-    assert row.advised and row.next_step.endswith(". torch holds 6.00 GB of GPU 0, 4.00 % of its memory")
+    assert row.advised and row.next_step.endswith(". torch uses 6.00 GB of GPU 0, 4.00 % of its memory")
 
 
 def test_where_memory_is_full_checkpoints_are_what_a_step_needs(tmp_path: Path) -> None:
     row = finding(tmp_path, held_gb=140)
     assert (row.advised, row.severity, row.predicted) == (False, "info", None), "behind what can be mended"
-    assert row.title.endswith("instead of 1.00 ms, but torch holds 140 GB of GPU 0, 93.3 % of its memory")
+    assert row.title.endswith("instead of 1.00 ms, but torch uses 140 GB of GPU 0, 93.3 % of its memory")
 
 
 def test_checkpoints_that_nobody_needs_come_first(recording: Recording) -> None:

@@ -36,7 +36,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
         *launch("k", 790, 800, 10, AUTOGRAD),
     ]
     row = rule(found_in(tmp_path, steps(*forward, *backward)), "operator")
-    assert row.title.startswith("Host time is spent in aten::_cudnn_attention_forward and _backward")
+    assert row.title.startswith("aten::_cudnn_attention_forward and _backward takes host time")
     assert row.predicted is not None and row.predicted.after_us < 450, "both are gone"
 
 

@@ -508,11 +508,11 @@ def test_steps_that_compile_are_told_and_the_others_compared(tmp_path):
     report = compare_report(Sides(plain, once))
     assert "within the noise" in report.verdict
     assert "the mean step takes 101 µs instead of 102 µs" in report.verdict
-    assert "1 step of the candidate compiles (7.00 s): left out." in report.comparison.notes
+    assert "1 step of the candidate compiles (7.00 s). It is excluded." in report.comparison.notes
     both = compare_report(Sides(once, always)).comparison.notes
     assert both[:2] == [
-        "1 step of the baseline compiles (7.00 s): left out.",
-        "4 steps of the candidate compile (28.0 s): all it has.",
+        "1 step of the baseline compiles (7.00 s). It is excluded.",
+        "4 steps of the candidate compile (28.0 s). No other step was profiled.",
     ]
     assert "compiles (" not in " ".join(compare_report(Sides(plain, plain)).comparison.notes)
 

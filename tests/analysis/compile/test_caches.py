@@ -42,16 +42,14 @@ def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
         lookup("miss", "fb", [OTHER, LARGE, PLAIN], "1/0"),
         lookup("miss", "fc", [GRAPH, SMALL, TUNED], "2/0"),
     )
-    assert first.why == "The first forward graph of this process; the cache has no entry with its key"
-    assert second.why == "New key. The nearest is that of 0/0: it differs in the code of the graph, 1 input"
-    assert (
-        third.why == "New key. The nearest is that of 0/0: it differs in setting max_autotune (False → True)"
-    )
+    assert first.why == "The cache has no entry for the first forward graph of this process"
+    assert second.why == "New key. The nearest key, of 0/0, differs in the code of the graph, 1 input"
+    assert third.why == "New key. The nearest key, of 0/0, differs in setting max_autotune (False → True)"
 
 
 def test_the_same_key_again_is_no_new_key() -> None:
     rows = looked_up(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
-    assert rows[1].why == "Same key as 0/0, whose entry could not be used or was not stored yet"
+    assert rows[1].why == "The key is that of 0/0, whose entry could not be used or was not stored yet"
 
 
 def test_a_key_whose_parts_torch_does_not_tell() -> None:
@@ -82,7 +80,7 @@ def test_a_backward_inside_its_frame_is_a_backward() -> None:
         mark("E", "entire_frame_compile", 30),
     )
     assert [row.direction for row in rows] == ["forward", "backward"]
-    assert rows[1].why == "The first backward graph of this process; the cache has no entry with its key"
+    assert rows[1].why == "The cache has no entry for the first backward graph of this process"
 
 
 def test_capture_summary_keeps_names_and_no_values() -> None:
@@ -95,7 +93,7 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
     rows = cache_lookups(data_of(summary))
     assert (
         rows[1].why
-        == "New key. The nearest is that of 0/0: it differs in the code of the graph, 1 input, setting max_autotune"
+        == "New key. The nearest key, of 0/0, differs in the code of the graph, 1 input, setting max_autotune"
     )
 
 
@@ -145,6 +143,6 @@ def test_a_setting_that_was_changed_is_named(tmp_path: Path) -> None:
         row for row in cache_lookups(data_of(summaries(tmp_path / "logs")[-1])) if row.cache == FX_GRAPH_CACHE
     ]
     assert [row.why for row in rows] == [
-        "The first forward graph of this process; the cache has no entry with its key",
-        "New key. The nearest is that of 0/0: it differs in setting epilogue_fusion (True → False)",
+        "The cache has no entry for the first forward graph of this process",
+        "New key. The nearest key, of 0/0, differs in setting epilogue_fusion (True → False)",
     ]

@@ -31,7 +31,7 @@ def test_sizes_are_counted_call_by_call(programs: dict[str, GraphProgram]) -> No
 def test_what_is_compiled_for_each_size(programs: dict[str, GraphProgram]) -> None:
     report = programs["static_lengths"].spans[-1].of(dynamic_shapes)
     handling = {row.size: row.handling for row in report.sizes}
-    assert [size for size, how in handling.items() if how == "specialised"] == [
+    assert [size for size, how in handling.items() if how == "specialized"] == [
         17,
         24,
         31,

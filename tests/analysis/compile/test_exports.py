@@ -31,7 +31,7 @@ def test_each_issue_stands_once_with_its_line_where_that_is_known() -> None:
     ]
     assert [(row.kind, row.subject, row.line, row.times) for row in answer.issues] == [
         ("missing fake kernel", "my.op", None, 1),
-        ("value of the example used", "u0 > 3", 4, 2),
+        ("value of the example input used", "u0 > 3", 4, 2),
     ]
     assert answer.sentences == ("2 exports with 2 issues: first missing fake kernel (my.op).",)
 

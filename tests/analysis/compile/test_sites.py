@@ -93,7 +93,8 @@ def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) 
         {"0/0": 20, "1/0": 20},
     )
     assert headline(about) == (
-        "2 of 3 graph break sites. The cost is unknown; direct cost: 50.0 µs per step, 20.0 % of the profiled step."
+        "2 of 3 graph break sites ran. No cost is predicted. The direct cost is 50.0 µs per step, 20.0 % of the "
+        "profiled step."
     )
     assert saved_us(about) is None and direct_us(about) == 50
     assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
@@ -116,12 +117,12 @@ def test_a_break_inside_of_a_break_is_measured_once(tmp_path: Path) -> None:
 def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     data = log(reported("0/0", 7))
     not_run = profile(tmp_path, data)
-    assert headline(not_run) == "1 graph break site. Not executed in this span."
+    assert headline(not_run) == "1 graph break site with unknown cost. Not executed in this span."
     assert headline(answered(profile(tmp_path, data), graph_break_costs, None)).startswith(
         "1 graph break site. The cost is unknown: the trace has no compile log and no Python stacks"
     )
     assert headline(profile(tmp_path, data, {"0/0": 60}, steps=0)).startswith(
-        "1 graph break site. The cost is unknown; direct cost: 60.0 µs in this span, "
+        "1 graph break site ran. No cost is predicted. The direct cost is 60.0 µs in this span, "
     )
     without_log = answered(profile(tmp_path, None), graph_break_costs, None)
     assert headline(without_log).startswith("Graph breaks are unknown") and count_sites(without_log) is None
@@ -160,7 +161,7 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
     ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
     assert (
         ran.why_no_cost
-        == "Regions that end here ran 3 times, but no compiled graph ran on both sides of the break"
+        == "Regions that end at this break ran 3 times, but no compiled graph ran on both sides"
     )
     assert other.why_no_cost == "Not executed in this span"
 
@@ -175,7 +176,7 @@ def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
         )
     )
     assert headline(profile(tmp_path, data)) == (
-        "1 graph break site. forward runs eagerly, so no compiled graph follows the break."
+        "1 graph break site with unknown cost. forward runs eagerly, so no compiled graph follows the break."
     )
 
 
@@ -199,6 +200,6 @@ def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Pa
         "f and g run eagerly, so no compiled graph follows the break"
     )
     assert headline(about) == (
-        "4 graph break sites. f and g run eagerly, so no compiled graph follows the break. Regions that end here ran "
-        "3 times, but no compiled graph ran on both sides of the break. Not executed in this span."
+        "4 graph break sites with unknown cost. f and g run eagerly, so no compiled graph follows the break. Regions "
+        "that end at this break ran 3 times, but no compiled graph ran on both sides. Not executed in this span."
     )

@@ -188,10 +188,11 @@ def test_a_cold_start_next_to_a_warm_one() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
     said = answer(cold, warm)
     assert said.sentences[0].startswith(
-        "20.0 s until the first steady step: 10.0 s compiling (50.0 %), mainly 5.00 s Inductor and "
+        "The start-up took 20.0 s until the first steady step. 10.0 s of this (50.0 %) is compiling, mainly in "
+        "Inductor (5.00 s) and "
     )
     assert said.sentences[1].startswith(
-        "2 of 2 lookups in the compile caches missed. Hits would have skipped up to 8.00 s"
+        "2 of 2 lookups in the compile caches missed. Hits would have saved up to 8.00 s"
     )
     assert [(row.cache, row.spent_s) for row in said.start_lookups] == [
         ("AOTAutograd cache", 8.0),
@@ -204,7 +205,7 @@ def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
     aot, graph = said.start_lookups
     assert aot.differs == graph.differs == "setting max_autotune (False → True)" and graph.than == "a, w"
-    assert said.sentences[2].endswith(f"differs from a, w is {graph.differs}.")
+    assert said.sentences[2].endswith(f"differs from a, w in {graph.differs}.")
 
 
 def test_a_miss_names_the_line_whose_code_differs() -> None:

@@ -122,7 +122,7 @@ def test_a_first_compilation_has_no_guard(tmp_path: Path) -> None:
     row = compiled_before(made, 2, made.of(late))
     assert row is not None and row.guard is None and row.alone is None
     assert "(forward at model.py:7). Without the delay" in first(made).title
-    assert "Recompiles shows" in first(made).next_step
+    assert "The Recompiles panel shows" in first(made).next_step
 
 
 @pytest.mark.parametrize("after", [-10 * 10**9, 10 * 10**9])

@@ -57,7 +57,7 @@ def test_ranks_that_share_nothing_but_the_cause_are_one_finding(tmp_path: Path, 
         )
         assert row.title.startswith(
             f"{len(late_ranks)} of {ranks} ranks ({listed}) arrive up to 20.0 ms late per step, and the others wait "
-            "20.0 ms per step for them. All have the same cause: rank "
+            "20.0 ms per step for them. All are late for the same reason. Rank "
         )
         assert (
             "runs Python for 20.0 ms per step at train.py:12. Without the delay, a step takes about"

@@ -41,7 +41,7 @@ def test_equal_ranks_differ_in_nothing() -> None:
     assert (answer.ranks, answer.differences) == ([0, 1], [])
     alone = rank_differences([a_rank(0, "0/0")])
     assert (alone.ranks, alone.differences) == ([], [])
-    assert answer.sentences == ("No difference between what the 2 ranks compiled.",)
+    assert answer.sentences == ("There are no differences between what the 2 ranks compiled.",)
 
 
 def test_one_that_compiles_again_is_told_from_the_many_that_do_not() -> None:
@@ -79,5 +79,5 @@ def test_two_real_ranks(recording: Recording) -> None:
         ("0/1", "inner", [0]),
         ("0/1", "inner", [1]),
     ]
-    assert answer.sentences[0] == "1 difference between what the 2 ranks compiled."
+    assert answer.sentences[0] == "There is 1 difference between what the 2 ranks compiled."
     assert whole_report(session).runs[-1].ranks == answer

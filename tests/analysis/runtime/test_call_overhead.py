@@ -45,8 +45,9 @@ def test_only_calls_in_steps_count(tmp_path):
     (row,) = compiled_regions(made)
     assert (row.calls, row.guard_us, row.overhead_us, row.graph_us) == (2, 10, 6, 44)
     assert headline(made) == (
-        "Guards and wrappers of 1 call take 8.00 µs per step, 4.00 % of the profiled steps: guards 5.00 µs, wrappers "
-        "3.00 µs. The graphs ran for 22.0 µs and their backward graphs for 40.0 µs: calling them is 11.4 % overhead."
+        "Guards and wrappers of 1 call take 8.00 µs per step (5.00 µs in guards, 3.00 µs in wrappers), 4.00 % of the "
+        "profiled steps. The graphs ran for 22.0 µs and their backward graphs for 40.0 µs. Calling them adds 11.4 % "
+        "overhead."
     )
 
 
@@ -94,8 +95,8 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     assert (cost.guard_us, cost.overhead_us) == (5, None)
     assert (cost.graph_us, cost.overhead_percent) == (None, None)
     assert headline(made) == (
-        "Guards of 1 call take 5.00 µs in this span, 8.93 % of the span. How long their graphs ran is unknown: the "
-        "trace does not mark all of them."
+        "Guards of 1 call take 5.00 µs in this span, 8.93 % of the span. How long the graphs ran is unknown because "
+        "the trace does not mark all of them."
     )
     (frame,) = frame_times(made) or []
     assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)

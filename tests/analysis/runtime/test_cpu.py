@@ -22,7 +22,7 @@ def test_threads_worked_side_by_side_for_as_long_as_two_did(tmp_path: Path) -> N
     rows = {row.thread: (row.busy_us, row.busy_percent, row.calls) for row in answer.threads}
     assert rows == {f"thread {MAIN}": (60, 30, 2), f"thread {AUTOGRAD}": (150, 75, 2)}
     assert answer.sentences == (
-        f"2 threads did work, thread {AUTOGRAD} most of all (75.0 % of 200 µs). Two or more worked at the same time "
+        f"2 threads worked, thread {AUTOGRAD} the most (75.0 % of 200 µs). Two or more worked at the same time "
         "for 5.00 % of the span.",
     )
 

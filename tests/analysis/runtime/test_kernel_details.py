@@ -333,7 +333,7 @@ def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: 
         ("triton_", "triton_other"),
     }
     hint = unnamed_triton_kernels(profile)
-    assert "Triton kernels of 11.0 µs have" in hint and "8.00 µs of it is named" in hint
+    assert "Triton kernels that take 11.0 µs have" in hint and "The launches name 8.00 µs" in hint
 
 
 def compile_data(kernels: dict[str, list[tuple[str, str]]]) -> CompileData:

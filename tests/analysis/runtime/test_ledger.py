@@ -91,7 +91,7 @@ def large_sites(profile: Profile) -> list[str]:
 def test_time_without_a_line_has_its_position_and_is_named() -> None:
     (profile,) = spans_in(CASES / "compile_in_loop")
     first = ledger(profile).sites[0]
-    assert first.site == "after Torch-Compiled Region: 0/1, before TorchDynamo Cache Lookup"
+    assert first.site == "after Torch-Compiled Region: 0/1 and before TorchDynamo Cache Lookup"
     assert first.kinds == ["unaccounted"] and first.step_percent > 70
     assert large_sites(profile) == []  # a finding explains it: compiling in the loop
 

@@ -39,7 +39,7 @@ def test_calls_with_one_stack_are_one_frame(tmp_path):
         for name, parent, calls, total in zip(frames.name, frames.parent, frames.calls, frames.total_us)
     ]
     assert drawn == [("f", -1, 2, 200), ("g", 0, 4, 138)]
-    assert answer.note.endswith(" 1 thread without operators is left out.")
+    assert answer.note.endswith(" 1 thread without operators is excluded.")
     assert "too short" not in answer.note
 
 
@@ -56,7 +56,7 @@ def test_times_are_of_a_step_and_the_costliest_function_is_named(tmp_path):
     answer = python_time(profile_with(tmp_path, events))
     own: dict[str, Any] = {row.name: row.user_us for row in answer.functions}
     assert own == {"main": 300, "gelu": None, "forward": 500, "dot": None}
-    said = "is your most expensive function: 500 µs per step including library calls, 62.5 %"
+    said = "is your most expensive function. With library calls, it takes 500 µs per step, 62.5 %"
     assert f"forward (model.py:17) {said} of host time." == answer.headline
     parts = {part.owner: part.self_us for part in answer.parts}
     assert parts == {"yours": 300, "library": 420, "built in": 0, "operators": 80}

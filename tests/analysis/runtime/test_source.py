@@ -128,7 +128,7 @@ def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
     assert (row.key, row.function, row.whole_function) == ("app/model.py:17", "forward", True)
     assert (row.forward_us, row.backward_us, row.host_us, answer.unknown_us) == (11, 7, 90, 2)
     assert (answer.host_from, row.text) == ("stacks", None)
-    assert row.why_no_text == "Python stacks record functions and no text"
+    assert row.why_no_text == "Python stacks record functions, not their text"
 
 
 def test_a_call_that_launches_several_kernels_is_shared_out_among_them(tmp_path):

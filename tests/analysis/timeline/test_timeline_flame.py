@@ -58,7 +58,7 @@ def test_calls_with_one_stack_are_one_frame_clipped_to_the_stretch(tmp_path: Pat
     ]
     assert main.time_ns == 62_000
     assert said_of(other) == [("elsewhere", 0, 0, 30_000, 1)]
-    assert main.frames[1].description == "40.0 µs, 64.5 % of the stretch, in 2 calls"
+    assert main.frames[1].description == "40.0 µs, 64.5 % of the range, in 2 calls"
 
 
 def test_a_frame_leads_to_its_longest_call(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_nothing_ran(tmp_path: Path) -> None:
     events = [slice_("first", 0, 10), slice_("last", 90, 10)]
     timeline = timeline_of(write_trace(tmp_path, events))
     answer = timeline_flame(timeline, (20_000, 60_000), -1, -1)
-    assert (answer.threads, answer.note) == ([], "No thread ran anything that was recorded in these 40.0 µs.")
+    assert (answer.threads, answer.note) == ([], "Nothing was recorded on any thread in these 40.0 µs.")
     with pytest.raises(BadRequest):
         timeline_flame(timeline, (60_000, 20_000), -1, -1)
 

@@ -155,8 +155,8 @@ def test_where_nothing_can_be_read_one_line_says_why(tmp_path: Path, run: Run) -
         (tmp_path / f"w{number}.1.pt.trace.json").write_text("no JSON")
     status, out, err = run(tmp_path)
     assert (status, out) == (1, "") and len(err.splitlines()) == 52
-    assert err.splitlines()[-2] == "warning: and 10 more"
-    assert "nothing could be read; see the warnings above" in err.splitlines()[-1]
+    assert err.splitlines()[-2] == "warning: 10 more warnings"
+    assert "nothing could be read: see the warnings above" in err.splitlines()[-1]
     assert run(tmp_path / "nowhere")[0] == 1
     assert run(tmp_path / "w1.1.pt.trace.json")[2].startswith("tb-torchcompile: ")
 

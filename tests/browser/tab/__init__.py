@@ -97,7 +97,7 @@ class Tab:
     def leave(self, query: str = "") -> WebElement | None:
         """Ends whatever is shown and may still be asking.
 
-        TensorBoard's page around the tab, by far the dearest part of a load, is kept if it is the one that is wanted:
+        TensorBoard's page around the tab, the most expensive part of a load, is kept if it is the one that is wanted:
         the answer is then its empty frame.
         """
         self.driver.switch_to.default_content()

@@ -114,8 +114,8 @@ def test_invalid_utf8(read: Read) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (event("c", "null"), "slices without a readable time stamp, dropped: 1"),
-        ('{"ph": "X", "name": "c", "dur": 1}', "slices without a readable time stamp, dropped: 1"),
+        (event("c", "null"), "slices without a readable timestamp, dropped: 1"),
+        ('{"ph": "X", "name": "c", "dur": 1}', "slices without a readable timestamp, dropped: 1"),
         (event("c", "5.0", "-3.0"), "slices with a negative duration, dropped: 1"),
         (event("c", "5.0", "null"), "slices without a readable duration, dropped: 1"),
         ("[1, 2]", "entries that are not events, skipped: 1"),

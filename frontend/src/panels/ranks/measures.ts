@@ -58,13 +58,13 @@ type Communication = Pick<RankRow, 'wait_us' | 'unknown_us' | 'transfer_us'>;
 
 /** How long a rank waits and transfers in collectives. */
 export const communicationParts = ({ wait_us, unknown_us, transfer_us }: Communication) => [
-  barPart('wait', 'wait', wait_us, JOB_PARTS.exposed_wait_us[1], 'Another rank has not arrived'),
+  barPart('wait', 'wait', wait_us, JOB_PARTS.exposed_wait_us[1], 'Waiting for another rank'),
   barPart(
     'unknown',
     'wait or transfer',
     unknown_us,
     JOB_PARTS.exposed_unknown_us[1],
-    'Unknown which of both',
+    'Waiting or transferring: which one is unknown',
   ),
   barPart('transfer', 'transfer', transfer_us, JOB_PARTS.exposed_transfer_us[1], 'All ranks have arrived'),
 ];

@@ -169,7 +169,7 @@ const LINKS: Record<
   [text: (value: string) => string, to: (row: SheetRow, value: string) => HashChange | null]
 > = {
   file: [
-    () => 'Among the lines of your program',
+    () => 'Show in Your code',
     (row, file) => ({
       ...toPanel('your_code'),
       file: null,
@@ -178,13 +178,13 @@ const LINKS: Record<
   ],
   compile_id: [(id) => `Compilation ${id}`, (row, id) => compilation(id, row.epoch)],
   kernel: [
-    () => 'The kernel',
+    () => 'Show the kernel',
     (row, name) =>
       row.kernel_row ? toKernelRow(String(row.kernel_row)) : toKernel(name, optional(row.compile_id) ?? ''),
   ],
-  kernels_of: [() => 'Its kernels', (_, module) => ({ ...toCategory(null), 'search.kernels': module })],
+  kernels_of: [() => 'Show its kernels', (_, module) => ({ ...toCategory(null), 'search.kernels': module })],
   artifact: [
-    () => 'Generated code',
+    () => 'Show the generated code',
     (row, id) =>
       toCode(
         { compile_id: String(row.compile_id), epoch: Number(row.epoch ?? 0) },
@@ -192,9 +192,9 @@ const LINKS: Record<
       ),
   ],
   both_ids: [() => 'Compare the generated code', bothCodes],
-  run: [() => 'This run', (row, run) => ({ ...elsewhere(row), run })],
-  worker: [() => 'This worker', elsewhere],
-  panel: [() => 'What it is about', (row, panel) => ({ ...toPanel(panel as Panel), row: optional(row.row) })],
+  run: [() => 'Open this run', (row, run) => ({ ...elsewhere(row), run })],
+  worker: [() => 'Open this worker', elsewhere],
+  panel: [() => 'Show the details', (row, panel) => ({ ...toPanel(panel as Panel), row: optional(row.row) })],
 };
 
 /** Null where only one side compiled it. */

@@ -5,7 +5,7 @@ const PATIENCE_MS = 60_000;
 /** Opens the page and gives it the trace once it answers. Rejects when it may not open, or does not answer. */
 export async function openInPerfetto(trace: Promise<ArrayBuffer>, title: string): Promise<void> {
   const page = window.open(PERFETTO);
-  if (!page) throw new Error('The browser did not let a new tab open.');
+  if (!page) throw new Error('The browser blocked the new tab.');
   const [buffer] = await Promise.all([trace, ready(page)]);
   page.postMessage({ perfetto: { buffer, title } }, PERFETTO);
 }
@@ -24,7 +24,7 @@ function ready(page: Window): Promise<void> {
     };
     const pinging = setInterval(() => page.postMessage('PING', PERFETTO), 100);
     const timeout = setTimeout(
-      () => end(() => reject(new Error('ui.perfetto.dev does not answer.'))),
+      () => end(() => reject(new Error('ui.perfetto.dev does not respond.'))),
       PATIENCE_MS,
     );
     addEventListener('message', onmessage);
