@@ -1,7 +1,8 @@
 """Pictures of every panel as it looks in Chromium: what `make screenshots` runs.
 
 Light, dark and in a window of 720 px; while it loads; when its answer fails; and of a run that lacks what it shows.
-All go into a folder, `runs/screenshots`, but two that the README shows: those are kept in docs/screenshots.
+All go into a folder, `runs/screenshots`. What pages show is kept in docs/screenshots: two panels, and the
+overview of each run of the walkthrough.
 Needs Chromium with chromedriver, and the recordings that are committed.
 """
 
@@ -31,6 +32,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel  # noqa: E402
 README = {"overview": "light", "timeline": "dark"}
 KEPT = ROOT / "docs" / "screenshots"
 HEIGHT, TALLEST = 760, 4000
+WALKTHROUGH = ("0_start", "1_precision", "2_loader", "3_check", "4_graphs")
 
 
 class Look(NamedTuple):
@@ -60,7 +62,7 @@ def main() -> int:
     parser.add_argument("--panel", choices=PANELS, action="append", help="only these")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    with opened() as tab:
+    with opened(unpack_panels) as tab:
         for look in options.look or LOOKS:
             for panel in options.panel or PANELS:
                 print(f"==> {panel}, {look}", flush=True)
@@ -68,18 +70,43 @@ def main() -> int:
                 if README.get(panel) == look:
                     keep(tab, KEPT / f"{panel}.webp")
                 picture(tab, options.out / f"{panel}_{look}.png")
+    if not options.panel or "overview" in options.panel:
+        keep_walkthrough()
     return 0
 
 
+def keep_walkthrough() -> None:
+    """Keep the overview of each run of the walkthrough."""
+    with opened(unpack_walkthrough) as tab:
+        for run in WALKTHROUGH:
+            print(f"==> walkthrough, {run}", flush=True)
+            resize(tab.driver, 1100, HEIGHT)
+            tab.begin("", run=run, panel="overview")
+            tab.settle()
+            keep(tab, KEPT / f"walkthrough_{run}.webp")
+
+
+def unpack_walkthrough(logdir: Path) -> None:
+    """Write all recordings of the walkthrough, so that each run has its baseline."""
+    for archive in (ROOT / "tests" / "data" / "walkthrough").glob("*.tar.xz"):
+        with tarfile.open(archive) as file:
+            file.extractall(logdir, filter="data")
+
+
+def unpack_panels(logdir: Path) -> None:
+    """Write what the panels are looked at with."""
+    fill(logdir, unpacking_into(logdir.parent))
+
+
 @contextmanager
-def opened() -> Iterator[Tab]:
-    """The tab of a TensorBoard on the places of all panels, in a browser of its own."""
+def opened(unpack: Callable[[Path], None]) -> Iterator[Tab]:
+    """The tab of a TensorBoard on what `unpack` writes, in a browser of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
         (folder / "logdir").mkdir()
         (folder / "outputs").mkdir()
-        fill(folder / "logdir", unpacking_into(folder))
+        unpack(folder / "logdir")
         driver, servers = start_browser(folder / "profile", folder), Servers(folder / "outputs")
         try:
             yield Tab(driver, servers.start(folder / "logdir"))
