@@ -240,25 +240,17 @@ export interface Collectives {
   rows: Collective[];
 }
 
-export interface CompareReport {
+export interface Comparison {
   baseline: SpanName;
   candidate: SpanName;
   verdict: string;
   break_even: string;
-  comparison: Comparison;
-}
-
-export interface ComparedTables {
-  kernels: KernelDifference[];
-  operators: OperatorDifference[];
-  modules: ModuleDifference[];
-  memory: Figure[];
-}
-
-export interface Comparison {
   step_time: StepTimeDifference | null;
   figures: Figure[];
   parts: PartDifference[];
+  kernels: KernelDifference[];
+  operators: OperatorDifference[];
+  modules: ModuleDifference[];
   kernel_categories: CategoryDifference[];
   compilations: CompilationDifference[];
   notes: string[];
@@ -2339,8 +2331,7 @@ export interface AboutSpan {
 }
 
 export interface AboutSides {
-  compare: CompareReport;
-  compare_tables: ComparedTables;
+  compare: Comparison;
 }
 
 export interface AboutJobs {
