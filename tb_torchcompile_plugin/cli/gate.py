@@ -101,7 +101,7 @@ def print_gate(report: GateReport) -> None:
         console, "numbers", report.figures, None, ("label", "baseline", "candidate", "change")
     )
     for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
-        names = ", ".join(row.metric for row in report.figures if row.why_unknown == why)
+        names = ", ".join(row.name for row in report.figures if row.why_unknown == why)
         print_lines(console, f"Unknown for {names}: {why}.")
 
 
