@@ -916,13 +916,40 @@ export type HostCause =
   | 'library'
   | 'memory_copy'
   | 'module_load'
+  | 'more_work'
   | 'nothing'
   | 'operator'
   | 'optimizer'
   | 'python'
   | 'query'
+  | 'slower_kernels'
   | 'synchronise'
   | 'waiting'
+  | 'wrappers';
+
+export type HostCauseKind =
+  | 'allocation'
+  | 'autotuning'
+  | 'communication'
+  | 'compile'
+  | 'data_loading'
+  | 'garbage'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memory_copy'
+  | 'module_load'
+  | 'more_work'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'python'
+  | 'query'
+  | 'slower_kernels'
+  | 'synchronise'
   | 'wrappers';
 
 export type HostFrom = 'launches' | 'stacks';
@@ -1174,31 +1201,6 @@ export type LaneKind =
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
-export type LateCause =
-  | 'allocation'
-  | 'autotuning'
-  | 'communication'
-  | 'compile'
-  | 'data_loading'
-  | 'garbage'
-  | 'graph'
-  | 'graph_capture'
-  | 'guards'
-  | 'label'
-  | 'launch'
-  | 'library'
-  | 'memory_copy'
-  | 'module_load'
-  | 'more_work'
-  | 'nothing'
-  | 'operator'
-  | 'optimizer'
-  | 'python'
-  | 'query'
-  | 'slower_kernels'
-  | 'synchronise'
-  | 'wrappers';
-
 export interface LateRank {
   rank: number;
   instances: number;
@@ -1207,7 +1209,7 @@ export interface LateRank {
 }
 
 export interface LateReason {
-  cause: LateCause;
+  cause: HostCauseKind;
   name: string;
   where: string | null;
   excess_us: number;
