@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind,
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
+from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
@@ -38,6 +39,7 @@ _EXPLANATORY = (Synchronise, Copies, DriverAllocations, FusedOptimizer, GraphBre
 
 # Shares, chosen by eye on the recordings.
 _AS_MUCH = 0.8  # of the gain if the rank came as early as its peers: from there on a fix is its cause
+_DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
 _WAITING = 0.5  # of the time of a rank's collectives: from there on they are mostly waiting
 
 
@@ -117,21 +119,7 @@ class OutlierCause(JobCause):
 
     def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
         """Report ranks that are late, alone or together, or a slow link."""
-        description, own = outliers.described(job, outlier), _own_cause(job, outlier, predicted.gain_percent)
-        does, next_step, where = description.does, description.next_step, description.where
-        does += _position(job, outlier)
-        if own:
-            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
-            line = formatting.at_line(own.file, own.line)
-            where = [*where, line] if len(where) == 1 else where
-        before = formatting.joined_names(outlier.before[:MAX_NAMES])
-        fixed = (
-            f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
-        )
-        title, ranks = ". ".join(filter(None, (description.words, does, fixed))), outlier.what.rank_indices
-        evidence: Evidence = {"ranks": len(ranks)} | description.evidence
-        row = None if self.kind == "link" else f"ranks:{job.numbers[ranks[0]]}"
-        return self.with_gain(job, title, next_step, predicted, evidence, where, row)
+        raise NotImplementedError
 
 
 class Straggler(OutlierCause):
@@ -145,6 +133,54 @@ class Straggler(OutlierCause):
 
     id = "late_rank"
     kind: ClassVar[OutlierKind] = "rank"
+
+    def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+        """Name the slowest of the ranks ("Rank 37 is the straggler: …") and what it does."""
+        what = outlier.what
+        assert isinstance(what, Slow)
+        index, count, why = what.rank_indices[0], len(what.rank_indices), outlier.why
+        rank, hosts, steps = job.numbers[index], outliers.hosts_in_words(what.hosts), compared_steps(job)
+        longer_us, waited = what.ns / 1000 / steps, outliers.waited_us(job, what.rank_indices)
+        evidence: Evidence = {"ranks": count, "longer_us_per_step": longer_us, "waited_us_per_step": waited}
+        # In a job of many groups most ranks wait for one that waits for this one.
+        time = f" {formatting.duration(waited)} per step" if waited >= _DIRECT * longer_us else ""
+        late_words = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
+        words = f"Rank {rank} is the straggler: it arrives {late_words} it"
+        if count == 1 and time:
+            words = f"Rank {rank} is the straggler: the others wait{time} for it"
+        elif count > 1:
+            members = outliers.members_in_words(job, what)
+            words = f"{count} of {len(job.digests)} ranks ({members}) arrive up to {late_words} them"
+        does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
+        if why:
+            evidence |= {"excess_us": why.excess_us, "last": why.instances}
+            main = why_late.main_cause(why)
+            subject = "It" if count == 1 else f"Rank {rank}"
+            if count > 1 and not what.hosts and why_late.distinctive_reasons(why):
+                subject = f"All have the same cause: rank {rank}"
+            does, next_step, line = why_late.main_reason_words(why, steps), why_late.advice(main), main.where
+            does = f"{subject} {does}" if does else ""
+            if main.cause in why_late.COMPILING:
+                compiled = why_late.compiled_before(job, index, outlier.lates)
+        if compiled:
+            does += why_late.compiled_words(compiled, rank)
+            evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
+            next_step = compiled.guard.advice if compiled.guard else next_step
+            line = line or compiled.where
+        if what.hosts:
+            next_step = (
+                f"Check {hosts or 'these hosts'} for throttled GPUs (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: "
+                "rocm-smi), other processes and slower disks. Run the job without it to compare"
+            )
+        does += _position(job, outlier)
+        where = what.hosts[: outliers.MAX_HOSTS] or [outliers.name_in_words(job, what)]
+        where = [*where, line] if line else where
+        if own := _own_cause(job, outlier, predicted.gain_percent):
+            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
+            line = formatting.at_line(own.file, own.line)
+            where = [*where, line] if len(where) == 1 else where
+        title = ". ".join(filter(None, (words, does, _without(outlier, predicted))))
+        return self.with_gain(job, title, next_step, predicted, evidence, where, f"ranks:{rank}")
 
 
 class SlowHost(Straggler):
@@ -279,6 +315,11 @@ def waiting_ranks(job: Job) -> list[int]:
     waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
     took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
+
+
+def _without(outlier: Outlier, predicted: Predicted) -> str:
+    before = formatting.joined_names(outlier.before[:MAX_NAMES])
+    return f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
 
 
 def _after(predicted: Predicted) -> str:
