@@ -25,13 +25,14 @@ from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind,
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
-from tb_torchcompile_plugin.job.chain import Slow
+from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.intervals import us
 
 OF_COLLECTIVES = (ReducedOnce.id, SmallCollectives.id)  # they measure the lengths of collectives
 # Causes whose fixes say better what a late rank does than the slices in which it does it.
@@ -203,6 +204,30 @@ class SlowTransfer(OutlierCause):
 
     id = "slow_link"
     kind = "link"
+
+    def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+        """Report such as "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
+        link = outlier.what
+        assert isinstance(link, SlowLink)
+        operation = link.kind.operation.replace("_", " ").capitalize()
+        name = link.kind.group.name if link.kind.group else ""
+        groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
+        hosts, ranks = outliers.hosts_in_words(link.hosts), f"ranks {outliers.ranks_in_words(job, link)}"
+        between = f" between {hosts}" if hosts else ""
+        size, times = link.kind.message_bytes, (link.ns, link.usual_ns)
+        if size > 0:
+            own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
+        else:
+            own, usual = (formatting.duration(us(ns)) for ns in times)
+        speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
+        next_step = (
+            f"Check what connects {hosts or 'these ranks'}: NCCL_DEBUG=INFO shows which links are used, nccl-tests how "
+            "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower"
+        )
+        evidence: Evidence = {"ranks": len(link.rank_indices), "transfer_us": us(link.ns)}
+        evidence["usual_transfer_us"] = us(link.usual_ns)
+        title = f"{operation} of {groups}{between} ({ranks}) {speed}. {_without(outlier, predicted)}"
+        return self.with_gain(job, title, next_step, predicted, evidence, link.hosts or [ranks], row=None)
 
 
 class RanksTakeTurns(JobCause):
