@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
-from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted_rows
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
@@ -116,18 +116,14 @@ def _figures(side: Side, whole: bool) -> _Figures:
         "recompiles": side.data.of(count_recompiles),
         "compilations": side.data.of(compile_time.count_compilations),
         "compile_s": side.data.of(compile_time.total_s),
-        **side.data.of(_other_counts),
+        **{name: side.data.of(count, name) for name in COUNTS if name not in _COUNTED_ABOVE},
     }
 
 
-def _other_counts(data: CompileData) -> _Figures:
-    """Return the other counts that the gate checks; None where torch did not record one."""
-    counts: _Figures = {}
-    for name in COUNTS:
-        if name not in _COUNTED_ABOVE:
-            rows = counted_rows(data.summary, name)
-            counts[name] = None if rows is None else sum(row.number for row in rows)
-    return counts
+def count(data: CompileData, name: CountName) -> int | None:
+    """Return one of the counts that the gate checks; None where torch did not record it."""
+    rows = counted_rows(data.summary, name)
+    return None if rows is None else sum(row.number for row in rows)
 
 
 def _run_figures(profile: Profile, whole: bool) -> _Figures:
@@ -191,7 +187,15 @@ def _notes(a: Side, b: Side) -> list[str]:
                 f"The {name} has no compile data, as is usual for an eager run: its graph breaks, recompiles and "
                 "compile time are unknown."
             )
-    return [*lines, *_environment_notes(a, b)]
+    lines += [text for kind, text in differences(a.program, b.program) if kind not in OTHER]
+    times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
+    slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
+    if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
+        known, other = ("baseline", "candidate") if times[0].unprofiled_steps else ("candidate", "baseline")
+        lines.append(
+            f"The steps of the {known} are unprofiled, those of the {other} are profiled and therefore slower."
+        )
+    return lines
 
 
 def _run_notes(profile: Profile | None) -> Iterator[str]:
@@ -214,19 +218,6 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         yield "has no GPU events: GPU time and kernels are not compared."
     if lost := profile.of(coverage).worst():
         yield f"is not complete: {lost.sentence}"
-
-
-def _environment_notes(a: Side, b: Side) -> Iterator[str]:
-    for kind, text in differences(a.program, b.program):
-        if kind not in OTHER:
-            yield text
-    times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
-    slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
-    if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
-        known, other = ("baseline", "candidate") if times[0].unprofiled_steps else ("candidate", "baseline")
-        yield (
-            f"The steps of the {known} are unprofiled, those of the {other} are profiled and therefore slower."
-        )
 
 
 def _verdict(

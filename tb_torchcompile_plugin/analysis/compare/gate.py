@@ -262,7 +262,8 @@ def _judged(
         samples = [] if needs_runs else [samples for _, samples in base_runs]
         model = GATE._replace(chance=GATE.chance / questions)
         noise = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
-    by = f" by more than {_allowed(condition, unit)}" if condition.amount else ""
+    allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
+    by = f" by more than {allowed}" if condition.amount else ""
     chance = "" if noise is None else f" (± {format_value(unit, noise)})"
     outcome: GateOutcome = "failed"
     words = f"It rose{by}{f', and by more than the noise{chance}' if chance else ''}."
@@ -280,10 +281,6 @@ def _judged(
     return GateCondition(
         condition.text, condition.metric, label, outcome, baseline, candidate, noise, sentence, []
     )
-
-
-def _allowed(condition: Condition, unit: Unit) -> str:
-    return f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
 
 
 def _causes(condition: Condition, baseline: MeasuredRun, candidate: MeasuredRun) -> list[GateCause]:

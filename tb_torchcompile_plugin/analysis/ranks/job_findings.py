@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind,
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
-from tb_torchcompile_plugin.job.chain import Slow, SlowLink
+from tb_torchcompile_plugin.job.chain import Slow, SlowLink, shared_by
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
@@ -150,7 +150,13 @@ class Straggler(OutlierCause):
         if count == 1 and time:
             words = f"Rank {rank} is the straggler: the others wait{time} for it"
         elif count > 1:
-            members = outliers.members_in_words(job, what)
+            # "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"
+            shared = (
+                f"host{'s' if len(what.hosts) > 1 else ''} {hosts}"
+                if hosts
+                else shared_by(job, what.rank_indices)
+            )
+            members = ": ".join(filter(None, (shared, outliers.ranks_in_words(job, what))))
             words = f"{count} of {len(job.digests)} ranks ({members}) arrive up to {late_words} them"
         does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
         if why:

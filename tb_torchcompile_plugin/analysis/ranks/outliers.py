@@ -53,11 +53,6 @@ class Outlier(NamedTuple):
         """What is slow."""
         return "link" if isinstance(self.what, SlowLink) else "host" if self.what.hosts else "rank"
 
-    @property
-    def explained(self) -> float:
-        """Which share of it is known to be its own."""
-        return chain.explained(self.lates) if isinstance(self.what, Slow) else 1.0
-
 
 def now_ns(job: Job) -> float:
     """Return the step of the job, 0 where it has none."""
@@ -175,7 +170,8 @@ def _after_those(job: Job, fixed: list[Outlier], step_ns: float) -> Predicted | 
         times_us = (together.after_us, together.low_us, together.high_us) if together else ()
         return prediction(step_ns, *(min(1000 * us_, step_ns) for us_ in times_us)) if times_us else None
     share = 1 - job.of(now_ns) * (1 - _saved(job, fixed)) / max(step_ns, 1)
-    return _shorter(step_ns, max(share, 0.0), fixed[-1].explained)
+    own = 1.0 if fixed[-1].kind == "link" else chain.explained(fixed[-1].lates)
+    return _shorter(step_ns, max(share, 0.0), own)
 
 
 def _late_ranks(rows: Iterable[Outlier]) -> list[int]:
@@ -245,13 +241,6 @@ def _is_uniform(job: Job, outlier: Outlier) -> bool:
         return False
     ranks = outlier.what.rank_indices
     return len(ranks) == 1 or not chain.shared_by(job, ranks)
-
-
-def members_in_words(job: Job, what: Slow) -> str:
-    """Return "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"."""
-    hosts = f"host{'s' if len(what.hosts) > 1 else ''} {hosts_in_words(what.hosts)}" if what.hosts else ""
-    shared = hosts if hosts_in_words(what.hosts) else chain.shared_by(job, what.rank_indices)
-    return f"{shared}: {ranks_in_words(job, what)}" if shared else ranks_in_words(job, what)
 
 
 def name_in_words(job: Job, what: Slow | SlowLink) -> str:
