@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compare.gate import (
     gate,
     noise_bounds,
 )
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.measures import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
 from tb_torchcompile_plugin.analysis.causes.payback import payback_of
 from tb_torchcompile_plugin.analysis.compare import pairs, tables
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
@@ -16,6 +15,7 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     match_kernels,
     step_launches,
 )
+from tb_torchcompile_plugin.analysis.compare.measures import LABELS, Figures, figures_of
 from tb_torchcompile_plugin.analysis.compare.sides import (
     Side,
     Sides,
@@ -23,40 +23,15 @@ from tb_torchcompile_plugin.analysis.compare.sides import (
     compares_whole_spans,
     why_no_verdict,
 )
-from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
-from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
-from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import covered_ns, us
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-
-_LABELS: dict[str, str] = {
-    "step_us": "Step time",
-    "span_us": "Whole span",
-    "gpu_busy_us": "GPU busy",
-    "gpu_busy_percent": "GPU busy percentage",
-    "gpu_time_us": "GPU time of kernels",
-    "launches": "Launches",
-    "graph_break_us": "Cost of graph breaks",
-    "graph_break_direct_us": "Direct cost of graph breaks",
-    "graph_breaks": "Graph breaks",
-    "recompiles": "Recompiles",
-    "compilations": "Compilations",
-    "compile_s": "Compile time",
-} | {name: kind.many.capitalize() for name, kind in COUNTS.items()}
-_COUNTED_ABOVE = ("breaks", "recompiles")  # of the counts, under the names of the other panels
-_Figures = dict[str, float | None]
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -85,7 +60,7 @@ def compare(sides: Sides) -> Comparison:
     step_time = None
     if a and b and not whole:
         step_time = step_time_difference(a.of(breakdown.steady_times), b.of(breakdown.steady_times))
-    figures = [*_differences(_figures(baseline, whole), _figures(candidate, whole), step_time)]
+    figures = [*_differences(figures_of(baseline, whole), figures_of(candidate, whole), step_time)]
     verdict, break_even = _verdict(sides, step_time, {figure.name: figure.value for figure in figures})
     return Comparison(
         baseline=baseline.name,
@@ -106,63 +81,7 @@ def compare(sides: Sides) -> Comparison:
     )
 
 
-def _figures(side: Side, whole: bool) -> _Figures:
-    figures = _run_figures(side.profile, whole) if side.profile else {}
-    if side.data is None:
-        return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
-    return {
-        **figures,
-        "graph_breaks": side.data.of(count_sites),
-        "recompiles": side.data.of(count_recompiles),
-        "compilations": side.data.of(compile_time.count_compilations),
-        "compile_s": side.data.of(compile_time.total_s),
-        **{name: side.data.of(count, name) for name in COUNTS if name not in _COUNTED_ABOVE},
-    }
-
-
-def count(data: CompileData, name: CountName) -> int | None:
-    """Return one of the counts that the gate checks; None where torch did not record it."""
-    rows = counted_rows(data.summary, name)
-    return None if rows is None else sum(row.number for row in rows)
-
-
-def _run_figures(profile: Profile, whole: bool) -> _Figures:
-    """Return what ran in an average step or in the whole span."""
-    busy_us, length_us = _busy_us(profile, whole), None
-    if not whole:
-        length_us = profile.of(steps.step_time).step_us
-    elif span := profile.of(breakdown.window_breakdown):
-        length_us = span.wall_us
-    time, launches = None, None
-    if len(profile.of(gpu_work).index):
-        steps_, sums = profile.of(category_sums, whole=whole)
-        ns, count = (sum(column) for column in zip((0, 0), *sums.values()))
-        time, launches = us(ns) / steps_, count / steps_
-    saved, times = profile.of(saved_us), max(len(profile.of(StepWindows)), 1) if whole else 1
-    return {
-        "span_us" if whole else "step_us": length_us,
-        "gpu_busy_us": busy_us,
-        "gpu_busy_percent": 100 * busy_us / length_us if busy_us is not None and length_us else None,
-        "gpu_time_us": time,
-        "launches": launches,
-        "graph_break_us": None if saved is None else saved * times,
-        "graph_break_direct_us": profile.of(direct_of_span_us if whole else direct_us),
-    }
-
-
-def _busy_us(profile: Profile, whole: bool) -> float | None:
-    """Return how long some GPU was busy, in an average step or in the span."""
-    index = profile.of(gpu_work).index
-    if not profile.of(steps.has_gpu_records):
-        return None
-    intervals = busy(profile.trace, index)
-    if whole:
-        return us(intervals.total_ns)
-    steady = profile.of(steps.steady_steps)
-    return us(int(covered_ns(intervals, *steady.windows).sum())) / len(steady.rows) if steady else None
-
-
-def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[pairs.Figure]:
+def _differences(a: Figures, b: Figures, times: StepTimeDifference | None) -> Iterator[pairs.Figure]:
     for name in dict.fromkeys((*a, *b)):
         value = pairs.pair(a.get(name), b.get(name))
         if value.baseline is None and value.candidate is None:
@@ -170,7 +89,7 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.baseline), text_b + _deviation(times.candidate)
-        yield pairs.Figure(name, _LABELS[name], text_a, text_b, change, value)
+        yield pairs.Figure(name, LABELS[name], text_a, text_b, change, value)
 
 
 def _deviation(times: StepTimes) -> str:

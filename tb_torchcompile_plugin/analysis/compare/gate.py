@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compare.conditions import Condition, GateSettings
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+from tb_torchcompile_plugin.analysis.compare.measures import (
     METRICS,
     Measure,
     MeasuredItem,
