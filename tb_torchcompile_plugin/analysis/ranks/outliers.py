@@ -6,8 +6,7 @@ once, and the slowest hides the others: each is predicted with those before it f
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
-from tb_torchcompile_plugin.profile.columns import Floats, sums
+from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 
 # Chosen by eye on the recordings, except for the ratio.
@@ -59,16 +58,6 @@ def now_ns(job: Job) -> float:
     return 1000 * (job.of(job_step_us) or 0.0)
 
 
-def _replayed_ns(
-    job: TracedJob,
-    changes: Mapping[int, as_early.Change] = MappingProxyType({}),
-    transfers: Floats | float = 1.0,
-) -> float:
-    """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
-    cost = job.of(as_early.overhead_per_event_ns)
-    return as_early.step_of_job_ns(as_early.job_clocks(job, changes, transfers, cost))
-
-
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
     """Predict a step with these ranks as early as their peers; None where no step is known."""
     lates = job.of(late)
@@ -79,7 +68,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
             {index: job.of(as_early.without_excess, index, shared) for index in indices}
             for shared in variants
         )
-        return _after(job, *(_replayed_ns(job, change) for change in changes))
+        return _after(job, *(as_early.replayed_step_ns(job, change) for change in changes))
     known = chain.explained([row for row in lates if row.rank_index in indices])
     return _shorter(job.of(now_ns), chain.saved_share(job, indices), known)
 
@@ -96,7 +85,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
 def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _after(job, _replayed_ns(job, as_early.even_stages(job, stages)))
+        return _after(job, as_early.replayed_step_ns(job, as_early.even_stages(job, stages)))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -108,7 +97,7 @@ def if_overlapped(job: Job) -> Predicted | None:
     if isinstance(job, TracedJob):
         hidden_share = job.of(as_early.hideable_share)
         transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
-        return _after(job, *(_replayed_ns(job, transfers=part) for part in transfers))
+        return _after(job, *(as_early.replayed_step_ns(job, transfers=part) for part in transfers))
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
     if not now or not steps:
         return None
@@ -118,7 +107,7 @@ def if_overlapped(job: Job) -> Predicted | None:
 
 def _after(job: TracedJob, *replayed_ns: float) -> Predicted:
     """Predict from the step of the job by how much shorter the first replayed one gets; the others give the bounds."""
-    now, before = job.of(now_ns), job.of(_replayed_ns)
+    now, before = job.of(now_ns), job.of(as_early.replayed_step_ns)
     return prediction(now, *(now * min(ns / before, 1.0) for ns in replayed_ns))
 
 
@@ -136,7 +125,9 @@ def waited_us(job: Job, indices: list[int]) -> float:
     us_per_step = caused / 1000 / (inside.steps or compared_steps(job)) / others
     if not isinstance(job, TracedJob):
         return us_per_step
-    return us_per_step / (as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns))
+    return us_per_step / (
+        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(as_early.replayed_step_ns)
+    )
 
 
 def is_many(job: Job) -> bool:
