@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compare import compare_report
+from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
@@ -71,10 +70,8 @@ class Tables(dict[str, "DataFrame"]):
         session = Session([("", self._logdir)])
         runs = session.runs()
         ids = [newest_span(runs, self._logdir, run) for run in (baseline, candidate)]
-        sides = Sides(*(session.side(*span) for span in ids))
-        report = compare_report(sides)
-        frames = _frames(compared_tables(report) | compared_tables(compare_tables(sides)))
-        return Tables(frames, report.verdict, self._logdir)
+        report = compare(Sides(*(session.side(*span) for span in ids)))
+        return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
 
     def _repr_html_(self) -> str:
         """Return the verdict, the findings and a list of the tables, for notebooks."""

@@ -8,7 +8,7 @@ from typing import Any
 from compile_records import artifact, line
 from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+from tb_torchcompile_plugin.analysis.compare.measures import (
     METRICS,
     Measure,
     MeasuredItem,

@@ -191,7 +191,6 @@ def _comparisons(served: Served, runs: Sequence[Any]) -> Iterator[Answer]:
         if worker["spans"] and worker2["spans"]:
             ids |= {"span": worker["spans"][-1]["span"], "span2": worker2["spans"][-1]["span"]}
         yield _asked(served, "compare", ids)
-        yield _asked(served, "compare_tables", ids)
 
 
 def _printed(logdir: Path, runs: Sequence[str]) -> Iterator[Answer]:

@@ -3,7 +3,7 @@
 import os
 
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline, load
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, measure_run
+from tb_torchcompile_plugin.analysis.compare.measures import MeasuredRun, RunSource, measure_run
 from tb_torchcompile_plugin.analysis.compare.sides import Side, make_side
 from tb_torchcompile_plugin.api.catalog import Runs, newest_span, only_run
 from tb_torchcompile_plugin.api.joined import no_job

@@ -19,10 +19,9 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
-from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare_report
+from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
@@ -134,7 +133,6 @@ def _layouts() -> Sheets:
     answers = {
         name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
     }
-    answers |= {"compare": Comparison}
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
@@ -221,8 +219,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilations", SPAN_OR_WORKER, compilation_table),
     Route("recompiles", SPAN_OR_WORKER, recompile_report),
     Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),
-    Route("compare", SIDES, compare_report),
-    Route("compare_tables", SIDES, compare_tables),
+    Route("compare", SIDES, compare),
     Route("compare_jobs", JOBS, compare_jobs),
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE

@@ -7,10 +7,9 @@ from itertools import islice
 import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
-from tb_torchcompile_plugin.analysis.compare.compare import CompareReport, compare_report
+from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -61,17 +60,15 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
     ]
 
 
-class WithJobs(CompareReport, frozen=True):
-    """A comparison of two spans row by row, with the jobs that they are of; null where one of them is of none."""
+class WithJobs(Comparison, frozen=True):
+    """A comparison of two spans, with the jobs that they are of; null where one of them is of none."""
 
-    tables: ComparedTables
     jobs: JobsCompared | None
 
 
 def comparison(*sides: tuple[Session, Ids]) -> WithJobs:
     """Compare two spans, each in its session. Raises UserError."""
-    spans = Sides(*(session.side(*ids) for session, ids in sides))
-    report, tables = compare_report(spans), compare_tables(spans)
+    report = compare(Sides(*(session.side(*ids) for session, ids in sides)))
     jobs = [session.job(run, span) for session, (run, _, span) in sides]
     compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None
-    return WithJobs(**msgspec.structs.asdict(report), tables=tables, jobs=compared)
+    return WithJobs(**msgspec.structs.asdict(report), jobs=compared)

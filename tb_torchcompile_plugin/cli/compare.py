@@ -29,14 +29,13 @@ def _print_comparison(report: WithJobs) -> None:
     for side, name in (("Baseline", report.baseline), ("Candidate", report.candidate)):
         file = name.trace_file or "no trace, only compile data"
         print_lines(console, f"{side}: run {name.run}  worker {name.worker}  {file}")
-    jobs, compared = report.jobs, report.comparison
-    print_lines(console, *([jobs.verdict] if jobs else []), report.verdict)
-    print_lines(console, *filter(None, [report.break_even]), *compared.notes)
+    print_lines(console, *([report.jobs.verdict] if report.jobs else []), report.verdict)
+    print_lines(console, *filter(None, [report.break_even]), *report.notes)
     console.print()
-    print_table(console, "figures", [*compared.figures, *report.tables.memory], None)
-    of = "per step" if compared.step_time else "of the span"
-    print_table(console, f"time {of} by part", compared.parts, None)
-    for answer in filter(None, (jobs, report.tables, compared)):
+    print_table(console, "figures", report.figures, None)
+    of = "per step" if report.step_time else "of the span"
+    print_table(console, f"time {of} by part", report.parts, None)
+    for answer in filter(None, (report.jobs, report)):
         for table in tables_of(type(answer)):
             if any(column.key == "outcome" for column in table.columns):
                 title = table.title if table.rows == "compilations" else f"{table.title} {of}"

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compare.gate import (
     gate,
     noise_bounds,
 )
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.measures import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
@@ -101,7 +101,7 @@ def print_gate(report: GateReport) -> None:
         console, "numbers", report.figures, None, ("label", "baseline", "candidate", "change")
     )
     for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
-        names = ", ".join(row.metric for row in report.figures if row.why_unknown == why)
+        names = ", ".join(row.name for row in report.figures if row.why_unknown == why)
         print_lines(console, f"Unknown for {names}: {why}.")
 
 

@@ -164,6 +164,13 @@ def overhead_per_event_ns(job: TracedJob) -> int:
     return least(lambda cost: step_of_job_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
 
 
+def replayed_step_ns(
+    job: TracedJob, changes: Mapping[int, Change] = _UNCHANGED, transfers: Floats | float = 1.0
+) -> float:
+    """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
+    return step_of_job_ns(job_clocks(job, changes, transfers, job.of(overhead_per_event_ns)))
+
+
 def without_excess(job: TracedJob, rank_index: int, shared: bool = True) -> Change:
     """Return the change of the model of a rank. shared: whether more work than others have is shared, or gone."""
     profile = job.ranks[rank_index].profile

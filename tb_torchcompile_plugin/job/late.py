@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import details_of
 from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, holds_all_ranks, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
 from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, HostCauseKind
 from tb_torchcompile_plugin.reader.arrays import grouped
 
-GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
-WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
+GPU_CAUSES: tuple[HostCauseKind, ...] = ("slower_kernels", "more_work")
+WAITS: tuple[HostCauseKind, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
 # If kernels of other grids have this share of the excess, all of it is more work: libraries' grids do not show sizes.
 # Chosen by eye on the recordings.
 _MORE_WORK_SHARE = 0.1
@@ -46,8 +46,8 @@ class Late(NamedTuple):
     begin: int  # between two launches, or from the first step on (ns, on the clock of its trace)
     end: int
     lateness: int  # how much later than its peer it came
-    parts: dict[LateAttribution, int]  # the excess by cause (ns)
-    usual: dict[LateAttribution, int]  # how long each took the peer (ns)
+    parts: dict[Attribution, int]  # the excess by cause (ns)
+    usual: dict[Attribution, int]  # how long each took the peer (ns)
     together: int  # how many ranks were late at it
 
     @property
@@ -224,7 +224,7 @@ def compared_steps(job: Job) -> int:
     return max(digest.host_steps for digest in job.digests)
 
 
-def _host_parts(job: Job, rank_index: int, begin: int, end: int) -> Counter[LateAttribution]:
+def _host_parts(job: Job, rank_index: int, begin: int, end: int) -> Counter[Attribution]:
     """Return what the launching threads did, without waiting for a GPU that waited for another rank."""
     costs = job.digests[rank_index].of(details_of).host
     rows = _rows_between(job, rank_index, costs.stretch, begin, end)
@@ -256,7 +256,7 @@ def _rows_between(job: Job, rank_index: int, stretch: Int64s, begin: int, end: i
     return slice(*np.searchsorted(stretch, stretches).tolist())
 
 
-def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[LateAttribution, int]:
+def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[Attribution, int]:
     """Compare kernel by kernel: the same ones may be slower, or there are more of them, or larger ones."""
     slower, more = 0, Counter[str]()
     for key in dict.fromkeys((*own, *others)):
@@ -269,5 +269,5 @@ def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[LateAttribution, in
     if not total:
         return {}
     if not more or sum(more.values()) < _MORE_WORK_SHARE * total:
-        return {LateAttribution("slower_kernels", "", "", 0): total}
-    return {LateAttribution("more_work", max(more, key=lambda name: more[name]), "", 0): total}
+        return {Attribution("slower_kernels", "", "", 0): total}
+    return {Attribution("more_work", max(more, key=lambda name: more[name]), "", 0): total}

@@ -36,14 +36,20 @@ class RankSteps(NamedTuple):
         return self.span[:-1] if len(self.span) > 1 else self.span
 
 
-def job_lengths(job: Job) -> list[dict[str, int]]:
-    """Return by rank how long each of its steps takes on the GPU (ns), or on the host where they launched nothing."""
-    lengths = []
+def job_step_ns(job: Job) -> list[int]:
+    """Return the length of each step of the job: that on its slowest rank.
+
+    A step of a rank is its GPU's, or the host's where it launched nothing.
+    """
+    longest: dict[str, int] = {}
     for digest, steps in zip(job.digests, job.of(job_steps)):
         windows = digest.columns.windows
-        names, ns = (steps.step, steps.counted) if steps else (windows.names, windows.end - windows.begin)
-        lengths.append(dict(zip(names, ns.tolist())))
-    return lengths
+        names, lengths = (
+            (steps.step, steps.counted) if steps else (windows.names, windows.end - windows.begin)
+        )
+        for name, ns in zip(names, lengths.tolist()):
+            longest[name] = max(longest.get(name, 0), ns)
+    return list(longest.values())
 
 
 def job_step_us(job: Job) -> float | None:

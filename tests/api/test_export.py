@@ -28,7 +28,7 @@ from traces import slice_, write_trace
 pytestmark = pytest.mark.slow
 
 Make = Callable[..., Exported]
-COMPARED = {"compare", "compare_tables", "compare_jobs"}  # asked about what `--compare` names
+COMPARED = {"compare", "compare_jobs"}  # asked about what `--compare` names
 SAMPLE = 12  # answers of a route that are compared
 # What says how much is wanted, where the file has one answer for all.
 MORE = {"timeline_search": {"at": str(-(10**15)), "limit": "50"}}
@@ -245,7 +245,7 @@ def test_the_files_of_the_tab_are_there_each_behind_what_it_imports(breaks: Expo
 
 def test_every_question_about_what_is_left_out_has_a_reason(breaks: Exported) -> None:
     contents = breaks.contents
-    assert LEFT_OUT.keys() | COMPARED - {"compare_tables", "compare_jobs"} <= contents["reasons"].keys()
+    assert LEFT_OUT.keys() | COMPARED - {"compare_jobs"} <= contents["reasons"].keys()
     assert set(contents["parameters"]) == set(ROUTES)
     assert contents["instead"].startswith("To see these, open the logdir in TensorBoard: ")
 

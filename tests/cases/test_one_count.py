@@ -34,7 +34,7 @@ class Answers:
 
 def figures(folder: Path, capsys: Capture) -> dict[str, float | None]:
     assert main(["compare", str(folder), str(folder), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)["comparison"]
+    document = json.loads(capsys.readouterr().out)
     return {row["name"]: row["value"]["baseline"] for row in document["figures"]}
 
 

@@ -1,4 +1,4 @@
-import type { Compilation, Finding, Panel, Phase, HostCause, HostKind, LateCause } from '../api/types';
+import type { Compilation, Finding, Panel, Phase, HostCause, HostKind } from '../api/types';
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
 import { isCategory } from '../names/categories';
@@ -208,7 +208,7 @@ export const toPhase = (phase: Phase): HashChange => ({
 });
 
 /** The panels that list host time by cause, and their tables. Other causes are found on the timeline by name. */
-const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: string]>> = {
+const HOST_LISTS: Partial<Record<HostCause, [panel: Panel, table?: string]>> = {
   python: ['your_code', 'functions'],
   library: ['your_code', 'functions'],
   operator: ['operators', 'operators'],
@@ -222,7 +222,7 @@ const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: s
   slower_kernels: ['kernels', 'kernels'],
   more_work: ['kernels', 'kernels'],
 };
-const IDLE: Partial<Record<HostCause | LateCause, HostKind>> = {
+const IDLE: Partial<Record<HostCause, HostKind>> = {
   waiting: 'waiting_for_gpu',
   synchronise: 'waiting_for_gpu',
   nothing: 'unaccounted',
@@ -232,7 +232,7 @@ const IDLE: Partial<Record<HostCause | LateCause, HostKind>> = {
 };
 
 /** What the host did, by its cause and, where it is known, its name. */
-export function toHostCause(cause: HostCause | LateCause, name: string, event: Event): HashChange {
+export function toHostCause(cause: HostCause, name: string, event: Event): HashChange {
   const [panel, table] = HOST_LISTS[cause] ?? [];
   if (name && (!panel || withShift(event))) return toSlices(name.slice(0, NAME_IN_ADDRESS));
   if (!panel) return toIdle(IDLE[cause] ?? 'python');

@@ -1,6 +1,6 @@
 /** Why a GPU idles, what the host does and why a rank is late: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { HostCause, HostKind, LateCause, IdleReason } from '../api/types';
+import type { HostCause, HostKind, IdleReason } from '../api/types';
 import { graphName } from './compile_ids';
 
 export type Look = [label: string, color: string];
@@ -52,20 +52,16 @@ export const HOST_CAUSES: Record<HostCause, Look> = {
   waiting: look('waiting_for_gpu', 'waiting for the GPU'),
   nothing: look('unaccounted', 'nothing recorded'),
   gpu_clock: ['longer on the GPU', 'var(--line-strong)'],
-};
-
-export const hostHelp = (cause: HostCause | LateCause): string => meaningOf('host_causes', cause);
-
-/** Why a rank is late: words and colours, those of the host's causes where they mean the same. */
-export const LATE_CAUSES: Record<LateCause, Look> = {
-  ...HOST_CAUSES,
+  // Why the GPU of a rank is late.
   slower_kernels: ['slower kernels', 'var(--measure)'],
   more_work: ['more work', 'var(--measure)'],
 };
 
+export const hostHelp = (cause: HostCause): string => meaningOf('host_causes', cause);
+
 /** The label of any cause; other words as they are. */
 export const causeLabel = (cause: string): string =>
-  Object.hasOwn(LATE_CAUSES, cause) ? LATE_CAUSES[cause as LateCause][0] : cause.replaceAll('_', ' ');
+  Object.hasOwn(HOST_CAUSES, cause) ? HOST_CAUSES[cause as HostCause][0] : cause.replaceAll('_', ' ');
 
 /** Why a GPU was idle: its key in tables and its name. */
 export const idleReasonKey = (r: IdleReason) => [r.device, r.cause, r.name, r.file, r.line].join(',');

@@ -45,28 +45,21 @@ DeterminedBy = Literal["measured", "eager_predicted", "nothing_ran", "unknown"]
 Caches = Literal["recorded", "cold", "warm"]
 
 
-class SteadyTimes(NamedTuple):
-    """The steps that do not compile; None where they are unknown."""
-
-    unprofiled: StepTimes | None
-    profiled: StepTimes | None
-
-
-def steady_steps(profile: Profile) -> SteadyTimes:
-    """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
+def steady_steps(profile: Profile) -> tuple[StepTimes | None, StepTimes | None]:
+    """Return how long steady steps are unprofiled and profiled; where the GPU is the bottleneck, by its clock."""
     step, steady = profile.of(step_time), profile.of(profile_steps.steady_steps)
     profiled = step_times((steady.lengths / 1000).tolist()) if steady else None
     if not step.unprofiled_steps:
         # Steps take as long profiled as not if a GPU is the limit, or where those noted are no shorter.
         is_noted = bool(profile.data and profile.data.of(unprofiled_steps))
-        return SteadyTimes(profiled if step.clock == "gpu" or is_noted else None, profiled)
+        return profiled if step.clock == "gpu" or is_noted else None, profiled
     kept = (profile.of(step_lengths) / 1000).tolist()
     # Of many steps the means of a few parts, so that slow changes do not count as chance.
     size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
     parts = step_times(
         [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
     )
-    return SteadyTimes(parts and replace(parts, mean_us=step.step_us), profiled)
+    return parts and replace(parts, mean_us=step.step_us), profiled
 
 
 class RunFacts(NamedTuple):
@@ -75,18 +68,21 @@ class RunFacts(NamedTuple):
     run: str  # its name
     compiled: bool  # whether compiled code ran
     tried: bool  # whether torch compiled any frame
-    steady: SteadyTimes
+    unprofiled: StepTimes | None  # the steps that do not compile; None where they are unknown
+    profiled: StepTimes | None
     cost: CompileCost | None
     program: ProgramFacts
 
 
 def run_facts(profile: Profile) -> RunFacts:
     """Return what is known of the run of a span."""
+    unprofiled, profiled = profile.of(steady_steps)
     return RunFacts(
         run="",
         compiled=profile.of(ran_compiled),
         tried=bool(profile.summary and profile.summary.compilations),
-        steady=profile.of(steady_steps),
+        unprofiled=unprofiled,
+        profiled=profiled,
         cost=profile.data.of(compile_cost) if profile.data else None,
         program=profile.of(program),
     )
@@ -159,9 +155,9 @@ NOTHING_RAN = Gain("not_worth_it", "nothing_ran", None, None, None, None, None, 
 
 def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     """Return the gain of two runs: none if it is within chance, unknown if chance is large."""
-    times = eager.steady.unprofiled, compiled.steady.unprofiled
+    times = eager.unprofiled, compiled.unprofiled
     if None in times:  # profiling makes one slower than the other, so both are taken profiled
-        times = eager.steady.profiled, compiled.steady.profiled
+        times = eager.profiled, compiled.profiled
     compared = step_time_difference(*times, PAYBACK)
     if compared is None:
         return UNKNOWN

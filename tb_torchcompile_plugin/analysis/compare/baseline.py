@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+from tb_torchcompile_plugin.analysis.compare.measures import (
     MAX_SAMPLES,
     METRICS,
     Measure,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, Unit
+from tb_torchcompile_plugin.analysis.compare.measures import METRICS, Unit
 from tb_torchcompile_plugin.errors import UserError
 
 _CONDITION = re.compile(

@@ -7,12 +7,13 @@ The larger of the two counts (see `statistics`).
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compare.conditions import Condition, GateSettings
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+from tb_torchcompile_plugin.analysis.compare.measures import (
     METRICS,
     Measure,
     MeasuredItem,
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     Unit,
     rounded_median,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair, text_of
+from tb_torchcompile_plugin.analysis.compare.pairs import Figure, in_words, pair, text_of
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.runtime.program import differences
 from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
@@ -58,14 +59,9 @@ class GateCondition(msgspec.Struct, frozen=True):
     causes: list[GateCause]
 
 
-class GateFigure(msgspec.Struct, frozen=True):
-    """A metric on both sides, in words: a dash where it is unknown."""
+class GateFigure(Figure, frozen=True):
+    """A metric on both sides."""
 
-    metric: str
-    label: str
-    baseline: str
-    candidate: str
-    change: str
     why_unknown: str
 
 
@@ -89,16 +85,6 @@ class GateReport(msgspec.Struct, frozen=True):
 
 
 _Value = tuple[int, list[int]]  # a number of one run, and its samples
-
-
-class _Judgement(NamedTuple):
-    """One number of both sides under one condition."""
-
-    outcome: GateOutcome
-    name: str  # among several, "" for the metric as a whole
-    baseline: int
-    candidate: int
-    noise: float | None
 
 
 def gate(baseline: Sequence[MeasuredRun], candidate: MeasuredRun, settings: GateSettings) -> GateReport:
@@ -168,7 +154,8 @@ def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: b
 def _figure(metric: str, baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> GateFigure:
     label, unit, *_ = METRICS[metric]
     value = pair(*(run.measures[metric].value for run in (middle_run(metric, baseline), candidate)))
-    return GateFigure(metric, label, *in_words(unit, value), why_unknown(metric, baseline, candidate))
+    why = why_unknown(metric, baseline, candidate)
+    return GateFigure(metric, label, *in_words(unit, value), value, why)
 
 
 def _notes(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Iterator[str]:
@@ -221,20 +208,11 @@ def judge(condition: Condition, baseline: Sequence[MeasuredRun], candidate: Meas
     needs_runs = any(run.measures[metric].needs_runs for run in (*baseline, candidate))
     judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
-    failed = sum(row.outcome == "failed" for row in judged)
-    return GateCondition(
-        condition=condition.text,
-        metric=metric,
-        label=label,
-        outcome=worst.outcome,
-        baseline=worst.baseline,
-        candidate=worst.candidate,
-        noise=worst.noise,
-        sentence=_sentence(condition, worst, failed, len(baseline)),
-        causes=[]
-        if worst.outcome == "passed"
-        else _causes(condition, middle_run(metric, baseline), candidate),
-    )
+    others = sum(row.outcome == "failed" for row in judged) - 1
+    if others > 0:
+        worst = replace(worst, sentence=f"{worst.sentence[:-1]}, as did {plural(others, 'other')}.")
+    causes = [] if worst.outcome == "passed" else _causes(condition, middle_run(metric, baseline), candidate)
+    return replace(worst, causes=causes)
 
 
 def _values(
@@ -274,43 +252,36 @@ def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
 
 def _judged(
     condition: Condition, name: str, values: list[_Value], needs_runs: bool, questions: int
-) -> _Judgement:
+) -> GateCondition:
+    """Judge one number of both sides. name: of the item that it is of, "" for the metric as a whole."""
     *base_runs, (candidate, head_samples) = values
-    base_values, kind = [value for value, _ in base_runs], METRICS[condition.metric].noise
-    baseline, chance = max(base_values), None
+    base_values, (label, unit, kind, *_) = [value for value, _ in base_runs], METRICS[condition.metric]
+    baseline, noise = max(base_values), None
     if kind != "exact":
         baseline = sorted(base_values)[(len(base_values) - 1) // 2]
         samples = [] if needs_runs else [samples for _, samples in base_runs]
         model = GATE._replace(chance=GATE.chance / questions)
-        chance = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
-    outcome: GateOutcome = "failed"
-    if not condition.holds(baseline, candidate):
-        outcome = "passed"
-    elif chance is None and kind == "needed":
-        outcome = "unknown"
-    elif chance is not None and candidate - baseline <= chance:
-        outcome = "noise"
-    return _Judgement(outcome, name, baseline, candidate, chance)
-
-
-def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:
-    label, unit, *_ = METRICS[condition.metric]
-    of = f" ({condition.pattern})" if condition.pattern else ""
-    of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
+        noise = noise_of_runs(samples, base_values, [] if needs_runs else head_samples, model)
     allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
-    baseline, candidate, change = in_words(unit, pair(row.baseline, row.candidate))
-    more = f", as did {plural(failed - 1, 'other')}" if failed > 1 else ""
-    chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
     by = f" by more than {allowed}" if condition.amount else ""
-    also = f" and by more than the noise{chance}" if condition.amount else f" by more than the noise{chance}"
-    words: dict[GateOutcome, str] = {
-        "failed": f"Increased{by}{also if chance else ''}{more}.",
-        "passed": f"Did not increase{by}.",
-        "noise": f"Increased{by}, but within the noise{chance}.",
-        "unknown": f"Increased{by}, but {plural(runs, 'baseline run')} cannot show whether this is noise. "
-        f"{_MORE_RUNS}.",
-    }
-    return f"{label}{of}: {baseline} → {candidate}, {change}. {words[row.outcome]}"
+    chance = "" if noise is None else f" (± {format_value(unit, noise)})"
+    outcome: GateOutcome = "failed"
+    by_noise = f"{' and' if by else ''} by more than the noise{chance}" if chance else ""
+    words = f"Increased{by}{by_noise}."
+    if not condition.holds(baseline, candidate):
+        outcome, words = "passed", f"Did not increase{by}."
+    elif noise is None and kind == "needed":
+        runs = plural(len(base_runs), "baseline run")
+        outcome = "unknown"
+        words = f"Increased{by}, but {runs} cannot show whether this is noise. {_MORE_RUNS}."
+    elif noise is not None and candidate - baseline <= noise:
+        outcome, words = "noise", f"Increased{by}, but within the noise{chance}."
+    of = f" of {name[:_MAX_CHARS]}" if name else f" ({condition.pattern})" if condition.pattern else ""
+    before, after, change = in_words(unit, pair(baseline, candidate))
+    sentence = f"{label}{of}: {before} → {after}, {change}. {words}"
+    return GateCondition(
+        condition.text, condition.metric, label, outcome, baseline, candidate, noise, sentence, []
+    )
 
 
 def _causes(condition: Condition, baseline: MeasuredRun, candidate: MeasuredRun) -> list[GateCause]:

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.statistics import (
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps
 from tb_torchcompile_plugin.job.steps import (
-    job_lengths,
+    job_step_ns,
     job_step_us,
     job_steps,
     marked_steps,
@@ -131,15 +131,6 @@ def _why_not(jobs: Jobs) -> str | None:
             "compared; the two spans are."
         )
     return None
-
-
-def job_step_ns(job: Job) -> list[int]:
-    """Return the length of each step of the job: that on its slowest rank."""
-    longest: dict[str, int] = {}
-    for lengths in job.of(job_lengths):
-        for name, ns in lengths.items():
-            longest[name] = max(longest.get(name, 0), ns)
-    return list(longest.values())
 
 
 def job_times(job: Job) -> StepTimes | None:

@@ -1,4 +1,7 @@
-"""How do two spans differ row by row: kernels, operators, modules, memory?"""
+"""Match the rows of two spans: parts of the step, kernels, operators, modules, memory, compilations.
+
+Rows are of an average step, or of the whole spans where a side has no steps; there are none where a side recorded none.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -7,25 +10,63 @@ from typing import Annotated
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare import pairs
-from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
-    KernelDifference,
-    match_kernels,
-    step_launches,
-)
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, Pair
-from tb_torchcompile_plugin.analysis.compare.sides import Sides, compares_whole_spans
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.formatting import device_name
+from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.analysis.runtime.program import file_name
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.compile_log.record import Direction
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import Category
 from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
 from tb_torchcompile_plugin.torch_names.slices import without_key
 
 _UNKNOWN = Pair(None, None, None)
+
+
+class CategoryDifference(Compared, frozen=True):
+    """GPU time and launches of a kernel category in an average step; the rows sum to `gpu_time_us`."""
+
+    category: Category
+    time_us: Pair
+    launches: Pair
+
+
+class PartDifference(msgspec.Struct, frozen=True):
+    """One part of an average step or of the span; the rows sum to the difference of the step times or of `span_us`."""
+
+    kind: breakdown.PartKind
+    part: breakdown.Part
+    time_us: Pair
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A compilation on one side."""
+
+    compile_id: Annotated[str, column_head(hidden=True)]
+    epoch: int
+
+
+class CompilationDifference(Compared, frozen=True):
+    """The same function's n-th compilation on both sides."""
+
+    function: str
+    file: Annotated[str, column_head(hidden=True)]
+    line: int | None
+    direction: Direction
+    baseline: Compiled | None  # None where a side has none
+    candidate: Compiled | None
+    both_ids: Annotated[str, column_head("Compile ids")]  # "0/0 → 1/0"
+    duration_s: Pair
+    graph_ops: Pair
 
 
 class OperatorDifference(Compared, frozen=True):
@@ -47,28 +88,40 @@ class ModuleDifference(Compared, frozen=True):
     calls: Pair
 
 
-class ComparedTables(msgspec.Struct, frozen=True):
-    """Rows of an average step, or of the whole spans where a side has no steps; empty where nothing was recorded."""
-
-    kernels: list[KernelDifference]
-    operators: list[OperatorDifference]
-    modules: list[ModuleDifference]
-    memory: list[Figure]  # the peaks of each device that a side used
-
-
-def compare_tables(sides: Sides) -> ComparedTables:
-    """Return all rows that either side has."""
-    a, b = sides.baseline.profile, sides.candidate.profile
-    if a is None or b is None:
-        return ComparedTables([], [], [], [])
-    whole = compares_whole_spans(sides.baseline, sides.candidate)
-    on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
-    kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
-    operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
-    return ComparedTables(kernels, operators_, modules_, [*_memory(a, b)])
+def match_parts(a: Profile, b: Profile, whole: bool) -> list[PartDifference]:
+    """Compare the parts of a step, largest change first."""
+    times_a, times_b = (
+        {(part.kind, part.part): part.time_us for part in _parts(side, whole)} for side in (a, b)
+    )
+    keys = dict.fromkeys((*times_a, *times_b)) if times_a and times_b else ()
+    rows = [PartDifference(*key, pairs.pair(times_a.get(key, 0.0), times_b.get(key, 0.0))) for key in keys]
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
+def _parts(profile: Profile, whole: bool) -> Iterable[breakdown.StepPart]:
+    """Return the parts, which sum to the length of the step or of the span."""
+    if whole:
+        span = profile.of(breakdown.window_breakdown)
+        return span.parts if span else ()
+    return (part for part in profile.of(breakdown.mean_parts) if part.kind != "profiler")
+
+
+def match_categories(a: Profile, b: Profile, whole: bool) -> list[CategoryDifference]:
+    """Compare kernel categories, largest change first."""
+    numbers = []
+    for side in (a, b):
+        steps, sums = side.of(category_sums, whole=whole)
+        numbers.append(
+            {
+                (name,): {"time_us": us(ns) / steps, "launches": launches / steps}
+                for name, (ns, launches) in sums.items()
+            }
+        )
+    rows = pairs.match(CategoryDifference, ["category"], numbers)
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
+
+
+def match_operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
     """Compare operators by name, largest change of own host time first."""
     numbers = [_operator_numbers(side, whole) for side in (a, b)]
     rows = pairs.match(OperatorDifference, ["kind", "name"], numbers)
@@ -91,7 +144,7 @@ def _steps(profile: Profile, whole: bool) -> int:
     return 1 if whole else len(profile.of(StepWindows))
 
 
-def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
+def match_modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
     """Compare modules by path, in the order of the tree; [] where a side did not record modules."""
     numbers = [
         {
@@ -126,7 +179,7 @@ def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
     }
 
 
-def _memory(a: Profile, b: Profile) -> Iterator[Figure]:
+def match_memory(a: Profile, b: Profile) -> Iterator[Figure]:
     """Yield the peaks, in the whole span, of the devices that either side used."""
     uses_a, uses_b = ({row.device: row for row in side.of(memory).devices} for side in (a, b))
     for device in dict.fromkeys((*uses_a, *uses_b)):
@@ -135,3 +188,54 @@ def _memory(a: Profile, b: Profile) -> Iterator[Figure]:
             if value != _UNKNOWN:
                 words = pairs.in_words(name, value)
                 yield Figure(f"{device}_{name}", f"{label}, {device_name(device)}", *words, value)
+
+
+_Function = tuple[str, str, Direction]
+
+
+def match_compilations(a: CompileData | None, b: CompileData | None) -> list[CompilationDifference]:
+    """Compare compilations by function, in their order; [] where a side has no compile data.
+
+    Ids do not match where the code in between changed. A function is identified by its name and that of its file: the
+    same program may be in another folder. A file that only one side has may be the other's under a new name, so there
+    the function's name is all.
+    """
+    if a is None or b is None:
+        return []
+    files_a, files_b = ({file_name(row.file) for row in data.summary.compilations} for data in (a, b))
+    rows_a, rows_b = (_numbered(data, files_a & files_b) for data in (a, b))
+    return [_compilation(rows_a.get(key), rows_b.get(key)) for key in dict.fromkeys((*rows_a, *rows_b))]
+
+
+def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int], Compilation]:
+    """Return the compilations by function and how often it had been compiled before; by file if in `files`."""
+    before: Counter[_Function] = Counter()
+    numbered: dict[tuple[_Function, int], Compilation] = {}
+    for row in data.of(compilations):
+        file = file_name(row.file)
+        function = row.function, file if file in files else "", row.direction
+        numbered[function, before[function]] = row
+        before[function] += 1
+    return numbered
+
+
+def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
+    either = b or a
+    assert either is not None
+    fields = pairs.numbers(
+        duration_s=pairs.pair(a.duration_s if a else None, b.duration_s if b else None),
+        graph_ops=pairs.pair(a.graph_ops if a else None, b.graph_ops if b else None),
+    )
+    if not (a and b):
+        fields["outcome"] = "vanished" if a else "appeared"
+    sides = [Compiled(row.compile_id, row.epoch) if row else None for row in (a, b)]
+    return CompilationDifference(
+        function=either.function,
+        file=either.file,
+        line=either.line,
+        direction=either.direction,
+        baseline=sides[0],
+        candidate=sides[1],
+        both_ids=" → ".join(side.compile_id if side else "–" for side in sides),
+        **fields,
+    )

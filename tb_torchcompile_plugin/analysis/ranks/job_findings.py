@@ -25,12 +25,14 @@ from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind,
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
+from tb_torchcompile_plugin.job.chain import Slow, SlowLink, shared_by
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.intervals import us
 
 OF_COLLECTIVES = (ReducedOnce.id, SmallCollectives.id)  # they measure the lengths of collectives
 # Causes whose fixes say better what a late rank does than the slices in which it does it.
@@ -38,6 +40,7 @@ _EXPLANATORY = (Synchronise, Copies, DriverAllocations, FusedOptimizer, GraphBre
 
 # Shares, chosen by eye on the recordings.
 _AS_MUCH = 0.8  # of the gain if the rank came as early as its peers: from there on a fix is its cause
+_DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
 _WAITING = 0.5  # of the time of a rank's collectives: from there on they are mostly waiting
 
 
@@ -117,21 +120,7 @@ class OutlierCause(JobCause):
 
     def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
         """Report ranks that are late, alone or together, or a slow link."""
-        description, own = outliers.described(job, outlier), _own_cause(job, outlier, predicted.gain_percent)
-        does, next_step, where = description.does, description.next_step, description.where
-        does += _position(job, outlier)
-        if own:
-            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
-            line = formatting.at_line(own.file, own.line)
-            where = [*where, line] if len(where) == 1 else where
-        before = formatting.joined_names(outlier.before[:MAX_NAMES])
-        fixed = (
-            f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
-        )
-        title, ranks = ". ".join(filter(None, (description.words, does, fixed))), outlier.what.rank_indices
-        evidence: Evidence = {"ranks": len(ranks)} | description.evidence
-        row = None if self.kind == "link" else f"ranks:{job.numbers[ranks[0]]}"
-        return self.with_gain(job, title, next_step, predicted, evidence, where, row)
+        raise NotImplementedError
 
 
 class Straggler(OutlierCause):
@@ -145,6 +134,60 @@ class Straggler(OutlierCause):
 
     id = "late_rank"
     kind: ClassVar[OutlierKind] = "rank"
+
+    def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+        """Name the slowest of the ranks ("Rank 37 is the straggler: …") and what it does."""
+        what = outlier.what
+        assert isinstance(what, Slow)
+        index, count, why = what.rank_indices[0], len(what.rank_indices), outlier.why
+        rank, hosts, steps = job.numbers[index], outliers.hosts_in_words(what.hosts), compared_steps(job)
+        longer_us, waited = what.ns / 1000 / steps, outliers.waited_us(job, what.rank_indices)
+        evidence: Evidence = {"ranks": count, "longer_us_per_step": longer_us, "waited_us_per_step": waited}
+        # In a job of many groups most ranks wait for one that waits for this one.
+        time = f" {formatting.duration(waited)} per step" if waited >= _DIRECT * longer_us else ""
+        late_words = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
+        words = f"Rank {rank} is the straggler: it arrives {late_words} it"
+        if count == 1 and time:
+            words = f"Rank {rank} is the straggler: the others wait{time} for it"
+        elif count > 1:
+            # "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"
+            shared = (
+                f"host{'s' if len(what.hosts) > 1 else ''} {hosts}"
+                if hosts
+                else shared_by(job, what.rank_indices)
+            )
+            members = ": ".join(filter(None, (shared, outliers.ranks_in_words(job, what))))
+            words = f"{count} of {len(job.digests)} ranks ({members}) arrive up to {late_words} them"
+        does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
+        if why:
+            evidence |= {"excess_us": why.excess_us, "last": why.instances}
+            main = why_late.main_cause(why)
+            subject = "It" if count == 1 else f"Rank {rank}"
+            if count > 1 and not what.hosts and why_late.distinctive_reasons(why):
+                subject = f"All are late for the same reason. Rank {rank}"
+            does, next_step, line = why_late.main_reason_words(why, steps), why_late.advice(main), main.where
+            does = f"{subject} {does}" if does else ""
+            if main.cause in why_late.COMPILING:
+                compiled = why_late.compiled_before(job, index, outlier.lates)
+        if compiled:
+            does += why_late.compiled_words(compiled, rank)
+            evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
+            next_step = compiled.guard.advice if compiled.guard else next_step
+            line = line or compiled.where
+        if what.hosts:
+            next_step = (
+                f"Check {hosts or 'these hosts'} for throttled GPUs (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: "
+                "rocm-smi), other processes and slower disks. To compare, run the job without them"
+            )
+        does += _position(job, outlier)
+        where = what.hosts[: outliers.MAX_HOSTS] or [outliers.name_in_words(job, what)]
+        where = [*where, line] if line else where
+        if own := _own_cause(job, outlier, predicted.gain_percent):
+            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
+            line = formatting.at_line(own.file, own.line)
+            where = [*where, line] if len(where) == 1 else where
+        title = ". ".join(filter(None, (words, does, _without(outlier, predicted))))
+        return self.with_gain(job, title, next_step, predicted, evidence, where, f"ranks:{rank}")
 
 
 class SlowHost(Straggler):
@@ -167,6 +210,30 @@ class SlowTransfer(OutlierCause):
 
     id = "slow_link"
     kind = "link"
+
+    def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+        """Report such as "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, compared with …"."""
+        link = outlier.what
+        assert isinstance(link, SlowLink)
+        operation = link.kind.operation.replace("_", " ").capitalize()
+        name = link.kind.group.name if link.kind.group else ""
+        groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
+        hosts, ranks = outliers.hosts_in_words(link.hosts), f"ranks {outliers.ranks_in_words(job, link)}"
+        between = f" between {hosts}" if hosts else ""
+        size, times = link.kind.message_bytes, (link.ns, link.usual_ns)
+        if size > 0:
+            own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
+        else:
+            own, usual = (formatting.duration(us(ns)) for ns in times)
+        speed = f"{'moves' if size > 0 else 'takes'} {own}, compared with {usual} elsewhere"
+        next_step = (
+            f"Check what connects {hosts or 'these ranks'}. NCCL_DEBUG=INFO shows which links are used, and nccl-tests how "
+            "fast they are. ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) show which are down or slower"
+        )
+        evidence: Evidence = {"ranks": len(link.rank_indices), "transfer_us": us(link.ns)}
+        evidence["usual_transfer_us"] = us(link.usual_ns)
+        title = f"{operation} of {groups}{between} ({ranks}) {speed}. {_without(outlier, predicted)}"
+        return self.with_gain(job, title, next_step, predicted, evidence, link.hosts or [ranks], row=None)
 
 
 class RanksTakeTurns(JobCause):
@@ -280,6 +347,11 @@ def waiting_ranks(job: Job) -> list[int]:
     waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
     took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
+
+
+def _without(outlier: Outlier, predicted: Predicted) -> str:
+    before = formatting.joined_names(outlier.before[:MAX_NAMES])
+    return f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
 
 
 def _after(predicted: Predicted) -> str:

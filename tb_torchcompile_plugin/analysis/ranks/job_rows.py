@@ -13,7 +13,6 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late_by_rank
@@ -21,6 +20,7 @@ from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, HostCauseKind
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
 Measure = Literal[
@@ -116,7 +116,7 @@ class JobStep(msgspec.Struct, frozen=True):
 class LateReason(msgspec.Struct, frozen=True):
     """A part of what a rank did beyond its peers."""
 
-    cause: LateCause
+    cause: HostCauseKind
     name: Annotated[str, column_head(grow=True)]  # operator, call, function or kernel
     where: Annotated[str | None, column_head("Your line")]
     excess_us: Annotated[float, column_head("Longer than its peers", bar=True)]
@@ -301,7 +301,7 @@ def late_ranks(job: Job) -> list[LateRank]:
     """Return why ranks came last, most excess first."""
     rows = []
     for index, of_rank in job.of(late_by_rank).items():
-        excess, usual = Counter[LateAttribution](), Counter[LateAttribution]()
+        excess, usual = Counter[Attribution](), Counter[Attribution]()
         for late_ in of_rank:
             excess.update(late_.parts)
             usual.update(late_.usual)

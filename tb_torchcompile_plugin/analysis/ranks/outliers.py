@@ -6,14 +6,13 @@ once, and the slowest hides the others: each is predicted with those before it f
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
+from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.ranks import why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.job import as_early, chain
@@ -22,8 +21,7 @@ from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
-from tb_torchcompile_plugin.profile.columns import Floats, sums
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 
 # Chosen by eye on the recordings, except for the ratio.
@@ -32,11 +30,10 @@ _UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything i
 _MAX_GAIN_RATIO = 1.1  # of the replayed gain to the chain's: the most that replaying the same jobs gave
 _MAX_OUTLIERS = 10  # of each kind, that are compared with each other
 _MAX_REPLAYED = 4  # groups of ranks: replaying the traces of many ranks takes long
-_MAX_HOSTS = 4  # that one sentence names
+MAX_HOSTS = 4  # that one sentence names
 _USUALLY = 2 / 3  # of the lateness at its collectives: ranks that are late at fewer take turns
 _LATE_ENOUGH = 0.2  # of the lateness of the latest rank
 _TOGETHER = 0.5  # of the lateness of the latest of a group: who is late by less is not of the group
-_DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
 
 OutlierKind = Literal["rank", "host", "link"]
 
@@ -55,35 +52,10 @@ class Outlier(NamedTuple):
         """What is slow."""
         return "link" if isinstance(self.what, SlowLink) else "host" if self.what.hosts else "rank"
 
-    @property
-    def explained(self) -> float:
-        """Which share of it is known to be its own."""
-        return chain.explained(self.lates) if isinstance(self.what, Slow) else 1.0
-
-
-class Description(NamedTuple):
-    """An outlier in words."""
-
-    words: str
-    does: str  # a sentence about what its slowest rank does; "" where unknown
-    where: list[str]
-    next_step: str
-    evidence: Evidence
-
 
 def now_ns(job: Job) -> float:
     """Return the step of the job, 0 where it has none."""
     return 1000 * (job.of(job_step_us) or 0.0)
-
-
-def _replayed_ns(
-    job: TracedJob,
-    changes: Mapping[int, as_early.Change] = MappingProxyType({}),
-    transfers: Floats | float = 1.0,
-) -> float:
-    """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
-    cost = job.of(as_early.overhead_per_event_ns)
-    return as_early.step_of_job_ns(as_early.job_clocks(job, changes, transfers, cost))
 
 
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
@@ -96,7 +68,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
             {index: job.of(as_early.without_excess, index, shared) for index in indices}
             for shared in variants
         )
-        return _after(job, *(_replayed_ns(job, change) for change in changes))
+        return _after(job, *(as_early.replayed_step_ns(job, change) for change in changes))
     known = chain.explained([row for row in lates if row.rank_index in indices])
     return _shorter(job.of(now_ns), chain.saved_share(job, indices), known)
 
@@ -113,7 +85,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
 def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _after(job, _replayed_ns(job, as_early.even_stages(job, stages)))
+        return _after(job, as_early.replayed_step_ns(job, as_early.even_stages(job, stages)))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -125,7 +97,7 @@ def if_overlapped(job: Job) -> Predicted | None:
     if isinstance(job, TracedJob):
         hidden_share = job.of(as_early.hideable_share)
         transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
-        return _after(job, *(_replayed_ns(job, transfers=part) for part in transfers))
+        return _after(job, *(as_early.replayed_step_ns(job, transfers=part) for part in transfers))
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
     if not now or not steps:
         return None
@@ -135,7 +107,7 @@ def if_overlapped(job: Job) -> Predicted | None:
 
 def _after(job: TracedJob, *replayed_ns: float) -> Predicted:
     """Predict from the step of the job by how much shorter the first replayed one gets; the others give the bounds."""
-    now, before = job.of(now_ns), job.of(_replayed_ns)
+    now, before = job.of(now_ns), job.of(as_early.replayed_step_ns)
     return prediction(now, *(now * min(ns / before, 1.0) for ns in replayed_ns))
 
 
@@ -153,7 +125,9 @@ def waited_us(job: Job, indices: list[int]) -> float:
     us_per_step = caused / 1000 / (inside.steps or compared_steps(job)) / others
     if not isinstance(job, TracedJob):
         return us_per_step
-    return us_per_step / (as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns))
+    return us_per_step / (
+        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(as_early.replayed_step_ns)
+    )
 
 
 def is_many(job: Job) -> bool:
@@ -174,7 +148,7 @@ def outliers(job: Job) -> list[Outlier]:
         candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
     for candidate in candidates[: _MAX_REPLAYED if is_traced else _MAX_OUTLIERS]:
         predicted = _after_those(job, [*rows, candidate], step_ns)
-        before = tuple(_name(job, row.what) for row in rows)
+        before = tuple(name_in_words(job, row.what) for row in rows)
         rows.append(candidate._replace(predicted=predicted, before=before))
         step_ns = 1000 * predicted.after_us if predicted else step_ns
     return rows
@@ -187,7 +161,8 @@ def _after_those(job: Job, fixed: list[Outlier], step_ns: float) -> Predicted | 
         times_us = (together.after_us, together.low_us, together.high_us) if together else ()
         return prediction(step_ns, *(min(1000 * us_, step_ns) for us_ in times_us)) if times_us else None
     share = 1 - job.of(now_ns) * (1 - _saved(job, fixed)) / max(step_ns, 1)
-    return _shorter(step_ns, max(share, 0.0), fixed[-1].explained)
+    own = 1.0 if fixed[-1].kind == "link" else chain.explained(fixed[-1].lates)
+    return _shorter(step_ns, max(share, 0.0), own)
 
 
 def _late_ranks(rows: Iterable[Outlier]) -> list[int]:
@@ -259,96 +234,17 @@ def _is_uniform(job: Job, outlier: Outlier) -> bool:
     return len(ranks) == 1 or not chain.shared_by(job, ranks)
 
 
-def described(job: Job, outlier: Outlier) -> Description:
-    """Put an outlier into words."""
-    if isinstance(outlier.what, SlowLink):
-        return _described_link(job, outlier.what)
-    return _described_ranks(job, outlier, outlier.what)
-
-
-def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
-    """Describe a rank ("Rank 37 is the straggler: …"), or ranks that are late together by the slowest of them."""
-    rank, why, count = job.numbers[what.rank_indices[0]], outlier.why, len(what.rank_indices)
-    longer_us, waited = what.ns / 1000 / compared_steps(job), waited_us(job, what.rank_indices)
-    main = why_late.main_cause(why) if why else None
-    compiles = main and main.cause in why_late.COMPILING
-    compiled = why_late.compiled_before(job, what.rank_indices[0], outlier.lates) if compiles else None
-    # In a job of many groups most ranks wait for one that waits for this one.
-    time = f" {formatting.duration(waited)} per step" if waited >= _DIRECT * longer_us else ""
-    late_words = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
-    words = f"Rank {rank} is the straggler: it arrives {late_words} it"
-    if count == 1 and time:
-        words = f"Rank {rank} is the straggler: the others wait{time} for it"
-    elif count > 1:
-        words = f"{count} of {len(job.digests)} ranks ({_members(job, what)}) arrive up to {late_words} them"
-    does = why_late.main_reason_words(why, compared_steps(job)) if why else ""
-    evidence: Evidence = {"longer_us_per_step": longer_us, "waited_us_per_step": waited}
-    if why:
-        evidence |= {"excess_us": why.excess_us, "last": why.instances}
-    if compiled:
-        does += why_late.compiled_words(compiled, rank)
-        evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
-    subject = "It" if count == 1 else f"Rank {rank}"
-    if count > 1 and not what.hosts and why and why_late.distinctive_reasons(why):
-        subject = f"All are late for the same reason. Rank {rank}"
-    next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
-    if what.hosts:
-        next_step = (
-            f"Check {_hosts(what.hosts) or 'these hosts'} for throttled GPUs (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: "
-            "rocm-smi), other processes and slower disks. To compare, run the job without them"
-        )
-    elif compiled and compiled.guard:
-        next_step = compiled.guard.advice
-    line = (main and main.where) or (compiled and compiled.where)
-    return Description(
-        words,
-        f"{subject} {does}" if does else "",
-        [*(what.hosts[:_MAX_HOSTS] or [_name(job, what)]), *([line] if line else [])],
-        next_step,
-        evidence,
-    )
-
-
-def _members(job: Job, what: Slow) -> str:
-    """Return "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"."""
-    hosts = f"host{'s' if len(what.hosts) > 1 else ''} {_hosts(what.hosts)}" if what.hosts else ""
-    shared = hosts if _hosts(what.hosts) else chain.shared_by(job, what.rank_indices)
-    return f"{shared}: {_ranks(job, what)}" if shared else _ranks(job, what)
-
-
-def _name(job: Job, what: Slow | SlowLink) -> str:
+def name_in_words(job: Job, what: Slow | SlowLink) -> str:
     """Return "rank 37", "ranks 3, 7, 11", "node0011" or "node0018 and node0019"."""
     plural = "s" if len(what.rank_indices) > 1 else ""
-    return _hosts(what.hosts) or f"rank{plural} {_ranks(job, what)}"
+    return hosts_in_words(what.hosts) or f"rank{plural} {ranks_in_words(job, what)}"
 
 
-def _described_link(job: Job, link: SlowLink) -> Description:
-    """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, compared with …"."""
-    operation = link.kind.operation.replace("_", " ").capitalize()
-    name = link.kind.group.name if link.kind.group else ""
-    groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
-    hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
-    between = f" between {hosts}" if hosts else ""
-    size, times = link.kind.message_bytes, (link.ns, link.usual_ns)
-    if size > 0:
-        own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
-    else:
-        own, usual = (formatting.duration(us(ns)) for ns in times)
-    speed = f"{'moves' if size > 0 else 'takes'} {own}, compared with {usual} elsewhere"
-    return Description(
-        f"{operation} of {groups}{between} ({ranks}) {speed}",
-        "",
-        link.hosts or [ranks],
-        f"Check what connects {hosts or 'these ranks'}. NCCL_DEBUG=INFO shows which links are used, and nccl-tests "
-        "how fast they are. ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) show which are down or slower",
-        {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
-    )
-
-
-def _ranks(job: Job, what: Slow | SlowLink) -> str:
+def ranks_in_words(job: Job, what: Slow | SlowLink) -> str:
+    """Return "3, 7, 11"."""
     return formatting.listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
 
 
-def _hosts(names: Sequence[str]) -> str:
+def hosts_in_words(names: Sequence[str]) -> str:
     """Return "a, b and c"; "" for none or for more than a sentence can name."""
-    return formatting.joined_names(names) if len(names) <= _MAX_HOSTS else ""
+    return formatting.joined_names(names) if len(names) <= MAX_HOSTS else ""

@@ -21,16 +21,16 @@ from tb_torchcompile_plugin.compile_log.record import (
     optional_number,
     optional_seconds,
 )
-from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late
+from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 from tb_torchcompile_plugin.torch_names.slices import tuned_operator_of_slice
 
-COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
+COMPILING: tuple[HostCauseKind, ...] = ("compile", "autotuning")
 SEE_TIMELINE = "See the beginning of a step on the timeline of this rank"
 _CLOCK_S = 0.01  # by which the clocks of the log and the trace may differ
 
@@ -53,7 +53,7 @@ class LateKind(NamedTuple):
 
 _SLICES = LateKind(explains=False)
 _SLICES_OF_ALL = _SLICES._replace(is_of_all=True)
-_KINDS: dict[LateCause, LateKind] = {
+_KINDS: dict[HostCauseKind, LateKind] = {
     "nothing": LateKind("has {time} unaccounted for{where}"),
     "python": LateKind("runs Python for {time}{where}", is_by_line=True),
     "library": LateKind("runs Python in {name} for {time}{where}", is_by_line=True),

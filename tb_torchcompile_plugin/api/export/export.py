@@ -228,7 +228,6 @@ class Export:
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
             self.reader.keep("compare", sides)
-            self.reader.keep("compare_tables", sides)
             of_two_jobs = a[0] != b[0] or a[1] == b[1]  # of two ranks of one job there is one job
             if are_jobs and of_two_jobs and a[2] and b[2]:
                 self.reader.keep("compare_jobs", sides)

@@ -2,29 +2,18 @@
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.profile.columns import Floats, Mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, attributions_of, culprits
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, attributions_of, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-
-LateCause = Literal[HostCauseKind, "slower_kernels", "more_work"]
-
-
-class LateAttribution(NamedTuple):
-    """What a rank was busy with."""
-
-    cause: LateCause
-    name: str
-    file: str  # of the user's line, "" where none is known
-    line: int  # 0 where none is known
 
 
 class HostCosts(NamedTuple):
@@ -38,7 +27,7 @@ class HostCosts(NamedTuple):
     end: Int64s
     code: Int64s  # index into `blamed`
     reach: Int64s  # when all that is before it, in its part, has ended
-    blamed: list[LateAttribution]
+    blamed: list[Attribution]
     bounds: tuple[int, int, int, int]  # of the three parts
     waits_order: Int64s  # the calls in the order in which they begin to wait
 
@@ -53,10 +42,10 @@ class HostCosts(NamedTuple):
         ns = np.minimum(self.end[rows], end) - np.maximum(self.begin[rows], begin)
         return rows, np.maximum(ns, 0)
 
-    def summed(self, rows: Int64s, ns: Int64s | Floats) -> dict[LateAttribution, float]:
+    def summed(self, rows: Int64s, ns: Int64s | Floats) -> dict[Attribution, float]:
         """Return the sums by what is blamed, which may be in the list twice, for pieces and for calls."""
         codes, code = np.unique(self.code[rows], return_inverse=True)
-        sums: dict[LateAttribution, float] = defaultdict(float)
+        sums: dict[Attribution, float] = defaultdict(float)
         for index, total in zip(codes.tolist(), np.bincount(code, ns, len(codes)).tolist()):
             sums[self.blamed[index]] += total
         return sums
@@ -78,7 +67,7 @@ def host_costs(profile: Profile) -> HostCosts:
         np.concatenate([np.maximum.accumulate(part) for part in ends]),
         # The key of a compiled graph is another one on each rank.
         [
-            LateAttribution(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
+            culprit._replace(name="") if culprit.cause == "graph" else culprit
             for culprit in (*between.culprits, *at.culprits)
         ],
         (0, count, count + len(lane), count + 2 * len(lane)),

@@ -15,11 +15,10 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, load, packed, unpacked
-from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
-from tb_torchcompile_plugin.profile.model.attribution import CAUSES
+from tb_torchcompile_plugin.profile.model.attribution import CAUSES, Attribution, HostCauseKind
 from tb_torchcompile_plugin.profile.steps import mean_of_steps
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
@@ -62,7 +61,7 @@ class RankGpu(NamedTuple):
 class HostParts(NamedTuple):
     """What the host did in the stretches between two cuts, and when it waited for a GPU."""
 
-    blamed: list[LateAttribution]
+    blamed: list[Attribution]
     stretch: Int64s
     code: Int64s  # of working: index into `blamed`
     ns: Int64s
@@ -284,8 +283,8 @@ def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:
 def _read_details(message: pb.Digest, cuts: Int64s) -> DigestDetails:
     host, kernels = _parsed(pb.HostSection, message.host), _parsed(pb.KernelSection, message.kernels)
     blamed = [
-        LateAttribution(
-            cast(LateCause, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line
+        Attribution(
+            cast(HostCauseKind, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line
         )
         for row in host.culprits
     ]

@@ -53,6 +53,9 @@ HostCauseKind = Literal[
     "operator",
     "label",
     slices.CallKind,
+    # Why the GPU of one rank of a job is behind those of others: no slice shows it.
+    "slower_kernels",
+    "more_work",
 ]
 CAUSES: tuple[HostCauseKind, ...] = get_args(HostCauseKind)
 _UNNAMED = -1  # no cause follows from the name

@@ -12,7 +12,6 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.payback import (
     RunFacts,
-    SteadyTimes,
     break_even,
     measured_gain,
     payback,
@@ -58,12 +57,7 @@ def chance_us(a: StepTimes, b: StepTimes) -> float:
 def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
     noted = times(step_us - 1, step_us, step_us + 1)
     known = RunFacts(
-        "",
-        compiled,
-        compiled,
-        SteadyTimes(noted, None),
-        COST if compiled else None,
-        ProgramFacts(devices=["H100"]),
+        "", compiled, compiled, noted, None, COST if compiled else None, ProgramFacts(devices=["H100"])
     )
     return known._replace(**more)
 
@@ -164,7 +158,7 @@ def test_what_may_be_chance_is_no_gain() -> None:
     slow, fast = facts(1_000, compiled=True), facts(998, compiled=False)
     assert measured_gain(fast, slow).verdict == measured_gain(slow, fast).verdict == "not_worth_it"
     assert break_even(measured_gain(fast, slow), COST) == ()
-    vague = facts(1_000, compiled=True, steady=SteadyTimes(times(500, 1_500), None))
+    vague = facts(1_000, compiled=True, unprofiled=times(500, 1_500))
     assert measured_gain(fast, vague).verdict == "unknown"
     assert chance_us(times(1_000, 1_000), times(1_000, 1_000)) == 10.0
     assert chance_us(times(1_000), times(500, 1_500)) > 1_000, (
@@ -173,11 +167,11 @@ def test_what_may_be_chance_is_no_gain() -> None:
 
 
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
-    recorded = SteadyTimes(None, times(1_990, 2_000, 2_010))
+    recorded = {"unprofiled": None, "profiled": times(1_990, 2_000, 2_010)}
     eager = facts(9_000, compiled=False)
-    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).determined_by == "unknown"
-    both = eager._replace(steady=SteadyTimes(eager.steady.unprofiled, times(8_000, 8_010)))
-    assert measured_gain(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
+    assert measured_gain(eager, facts(0, compiled=True, **recorded)).determined_by == "unknown"
+    both = eager._replace(profiled=times(8_000, 8_010))
+    assert measured_gain(both, facts(0, compiled=True, **recorded)).eager_us == 8_005
 
 
 def test_where_bounds_hold_both_nobody_knows() -> None:
@@ -221,7 +215,7 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
 def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path) -> None:
     compiles = slice_("entire_frame_compile (dynamo_timed)", 10, 50)
     profile = looped(tmp_path, 100, compiled=True, more=[compiles])
-    known = profile.of(steady_steps).profiled
+    known = profile.of(steady_steps)[1]
     assert known and known.steps == step_time(profile).steps == 2
     assert profile.of(payback).gain[0].verdict == "unknown"
 
@@ -265,7 +259,7 @@ def test_pauses_are_no_steps(tmp_path: Path) -> None:
     profile = looped(tmp_path, 110, noted_us=100)
     assert profile.data
     profile.data.summary.steps.unrecorded_ns.append(10 * S)
-    noted = profile.of(steady_steps).unprofiled
+    noted = profile.of(steady_steps)[0]
     assert noted and noted.mean_us == 100 and noted.steps == 8
 
 

@@ -10,7 +10,6 @@ from any_trace import traces
 from profiles import SPAN_QUESTIONS, ask, profile_with
 from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, make_side
-from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -31,8 +30,7 @@ def test_every_question_has_an_answer(folder: Path, before: list[Event], after: 
     sides = profile(folder, before), profile(folder, after)
     for question in SPAN_QUESTIONS:
         msgspec.json.encode(ask(sides[0], question))
-    compare(*map(make_side, sides))
-    compare_tables(Sides(*map(make_side, sides)))
+    compare(Sides(*map(make_side, sides)))
 
 
 def test_owned_slices_that_last_no_time_own_nothing(folder: Path) -> None:

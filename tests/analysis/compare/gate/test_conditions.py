@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.compare.conditions import (
     parse_condition,
     read_settings,
 )
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
+from tb_torchcompile_plugin.analysis.compare.measures import METRICS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from gates import a_run, count, judged, kernels, timed
 from tb_torchcompile_plugin.analysis.compare.baseline import load, save
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import Measure, MeasuredItem
+from tb_torchcompile_plugin.analysis.compare.measures import Measure, MeasuredItem
 
 STEADY = (1000, 1001, 999, 1000)
 SLOWER = (1100, 1101, 1099, 1100)

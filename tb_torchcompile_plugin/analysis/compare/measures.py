@@ -1,4 +1,8 @@
-"""What does a gate measure of a run? Steps, kernels, memory, compile time and counts, as integers (ns, bytes)."""
+"""What is measured of a side of a comparison, and of a run for a gate?
+
+A span has figures. A run, which may have several ranks, has measures as integers (ns, bytes) with samples by step and
+items: steps, kernels, memory, compile time and counts. A baseline file keeps them.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,24 +14,39 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites
-from tb_torchcompile_plugin.analysis.compare.jobs import job_step_ns
+from tb_torchcompile_plugin.analysis.causes.break_costs import (
+    break_sites,
+    direct_of_span_us,
+    direct_us,
+    saved_us,
+)
 from tb_torchcompile_plugin.analysis.compare.sides import Side
 from tb_torchcompile_plugin.analysis.compile import compile_time
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, file_name
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import mean_parts
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import mean_parts, window_breakdown
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
 from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.steps import job_step_us
+from tb_torchcompile_plugin.job.steps import job_step_ns, job_step_us
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
+from tb_torchcompile_plugin.profile.steps import (
+    StepWindows,
+    has_gpu_records,
+    launching,
+    steady_steps,
+    step_lengths,
+    step_time,
+)
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import name_across_runs
 
@@ -40,6 +59,7 @@ _PATH_PARTS = 2  # of a file: a baseline is committed, and must not show where i
 _NO_TRACE = "there is no trace"
 _NO_STEPS = "no steps were marked: profile with a schedule, and call profiler.step()"
 
+Figures = dict[str, float | None]  # by name, which carries the unit
 Unit = Literal["time", "bytes", "count"]
 
 
@@ -292,3 +312,75 @@ METRICS: dict[str, GateMetric] = {
         for name, kind in COUNTS.items()
     },
 }
+LABELS: dict[str, str] = {
+    "step_us": "Step time",
+    "span_us": "Whole span",
+    "gpu_busy_us": "GPU busy",
+    "gpu_busy_percent": "GPU busy percentage",
+    "gpu_time_us": "GPU time of kernels",
+    "launches": "Launches",
+    "graph_break_us": "Cost of graph breaks",
+    "graph_break_direct_us": "Direct cost of graph breaks",
+    "graph_breaks": "Graph breaks",
+    "recompiles": "Recompiles",
+    "compilations": "Compilations",
+    "compile_s": "Compile time",
+} | {name: METRICS[name].label for name in COUNTS}
+_COUNTED_ABOVE = ("breaks", "recompiles")  # of the counts, under the names of the other panels
+
+
+def figures_of(side: Side, whole: bool) -> Figures:
+    """Return the numbers of a span, in an average step or in the whole of it, and of what was compiled."""
+    figures = _run_figures(side.profile, whole) if side.profile else {}
+    if side.data is None:
+        return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
+    return {
+        **figures,
+        "graph_breaks": side.data.of(count_sites),
+        "recompiles": side.data.of(count_recompiles),
+        "compilations": side.data.of(compile_time.count_compilations),
+        "compile_s": side.data.of(compile_time.total_s),
+        **{name: side.data.of(_count_of, name) for name in COUNTS if name not in _COUNTED_ABOVE},
+    }
+
+
+def _count_of(data: CompileData, name: CountName) -> int | None:
+    """Return one of the counts that the gate checks; None where torch did not record it."""
+    rows = counted_rows(data.summary, name)
+    return None if rows is None else sum(row.number for row in rows)
+
+
+def _run_figures(profile: Profile, whole: bool) -> Figures:
+    """Return what ran in an average step or in the whole span."""
+    busy_us, length_us = _busy_us(profile, whole), None
+    if not whole:
+        length_us = profile.of(step_time).step_us
+    elif span := profile.of(window_breakdown):
+        length_us = span.wall_us
+    time, launches = None, None
+    if len(profile.of(gpu_work).index):
+        steps_, sums = profile.of(category_sums, whole=whole)
+        ns, count = (sum(column) for column in zip((0, 0), *sums.values()))
+        time, launches = us(ns) / steps_, count / steps_
+    saved, times = profile.of(saved_us), max(len(profile.of(StepWindows)), 1) if whole else 1
+    return {
+        "span_us" if whole else "step_us": length_us,
+        "gpu_busy_us": busy_us,
+        "gpu_busy_percent": 100 * busy_us / length_us if busy_us is not None and length_us else None,
+        "gpu_time_us": time,
+        "launches": launches,
+        "graph_break_us": None if saved is None else saved * times,
+        "graph_break_direct_us": profile.of(direct_of_span_us if whole else direct_us),
+    }
+
+
+def _busy_us(profile: Profile, whole: bool) -> float | None:
+    """Return how long some GPU was busy, in an average step or in the span."""
+    index = profile.of(gpu_work).index
+    if not profile.of(has_gpu_records):
+        return None
+    intervals = busy(profile.trace, index)
+    if whole:
+        return us(intervals.total_ns)
+    steady = profile.of(steady_steps)
+    return us(int(covered_ns(intervals, *steady.windows).sum())) / len(steady.rows) if steady else None
