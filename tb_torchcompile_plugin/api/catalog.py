@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import metadata
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.job.job import prefers_digests
@@ -59,7 +59,7 @@ class RunRef(msgspec.Struct, frozen=True):
 class Runs(msgspec.Struct, frozen=True):
     """What a logdir holds."""
 
-    plugin_version: str | None
+    plugin_version: str
     runs: list[RunRef]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
@@ -168,7 +168,7 @@ def only_run(runs: Runs, run: str) -> Runs:
 def runs_in(listing: Listing) -> Runs:
     """Return a listing as the tab gets it."""
     return Runs(
-        plugin_version=plugin_version(),
+        plugin_version=__version__,
         runs=[_run_ref(run.run, workers) for run, workers in listing.runs],
         warnings=listing.notices,
     )
@@ -189,14 +189,6 @@ def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
     count = len({rank.rank for rank in ranks})
     sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
     return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
-
-
-def plugin_version() -> str | None:
-    """Return the installed version; None where only the source is there."""
-    try:
-        return metadata.version("tb-torchcompile-plugin")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns
+from tb_torchcompile_plugin.analysis.compare import all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
-from tb_torchcompile_plugin.api.run_lines import RunLines
+from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace
 
 Result = TypeVar("Result")
 
@@ -40,6 +40,8 @@ MAX_ANSWERS = 400  # in memory: about as many as there are questions about the 8
 MAX_COMPILE_DATA = 32  # workers
 MAX_COMBINED = 12  # comparisons, jobs and start-ups: each holds all of its traces, or compile data
 _READ_AT_ONCE = 2  # ranks of a job
+_READ_AHEAD = 8  # runs in the queue for their lines: whoever asks again asks for more
+_PAUSE_S = 0.2  # between looks whether a reading of a line may go on
 _PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
@@ -79,14 +81,16 @@ class Session:
         self.lines, self._ahead = RunLines(), ahead
         self.catalog = Catalog(logdirs, within, self.lines.program)
         self._queue: ReadQueue[Ids, Profile] = ReadQueue()
-        weakref.finalize(self, self._queue.close)  # also when the process ends
+        self._runs_queue: ReadQueue[str, None] = ReadQueue(places=1)  # in the background
+        for queue in (self._queue, self._runs_queue):
+            weakref.finalize(self, queue.close)  # also when the process ends
         self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
         self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
         self._queue.close()
-        self.lines.close()
+        self._runs_queue.close()
 
     def look(self) -> Listing:
         """List the logdir. Reads first and last bytes of files that are new; parses nothing."""
@@ -96,14 +100,49 @@ class Session:
         """List the logdir, as the tab gets it."""
         return runs_in(self.look())
 
-    def all_runs(self, pin: str) -> AllRuns:
-        """Return a line for each run. pin: the run to compare the others with, or ""."""
-        return self.lines.all_runs(self, pin)
+    def all_runs(self, pin: str) -> all_runs.AllRuns:
+        """Return a line for each run, and begin to read the newest that have none in the background.
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a trace that somebody opened is being read."""
-        return self._queue.is_busy
+        pin: the run to compare the others with, or "". Asking again keeps the reading alive; otherwise it stops after a
+        while.
+        """
+        runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
+        waiting = sorted(
+            (run.place for run in runs if run.is_waiting), key=lambda place: -(place.recorded_s or 0)
+        )
+        for place in waiting[:_READ_AHEAD]:
+            start = partial(Reading, Progress(place.run, 0, 0, 0, None), partial(self._read_line, place.run))
+            self._runs_queue.ask(place.run, place.span, start)
+        return all_runs.all_runs(runs, pin, waiting[0].run if waiting else "")
+
+    def _read_line(self, run: str, reading: Reading[None]) -> None:
+        """Read what the line of a run shows; what somebody opened is read first."""
+        workers = self.catalog.workers(run)
+        place, worker, span = span_of_run(run, workers)
+        problem = ""
+        try:
+            data, _ = with_makers(worker, workers, read_compile_data, Memo(1))
+            if data is not None:
+                self.lines.keep_compiled(worker, data)
+            if place.span is not None:
+                found = self.catalog.span((run, worker.worker, place.span))
+                give_way = partial(self._give_way, reading)
+                trace = read(found.span.file, None, None, give_way)
+                if give_way():
+                    raise Cancelled("nobody asks for all runs any more")
+                self.lines.keep_span(self.opened(found, trace, data))
+        except Cancelled:
+            raise
+        except Exception as error:
+            file = span.file if span else worker.compile_files[0]
+            problem = f"It cannot be read: {why_not(file, error).problem}"
+        self.lines.keep_problem(run, workers, problem)
+
+    def _give_way(self, reading: Reading[None]) -> bool:
+        """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
+        while self._queue.is_busy and not reading.stop():
+            sleep(_PAUSE_S)
+        return reading.stop()
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -136,11 +175,11 @@ class Session:
         return with_makers(worker, self.catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
-        """Return the ranks of a run that have compile data. Raises NotFound."""
-        return self.ranks_of(self.catalog.workers(run))
+        """Return each rank of a run that has compile data. Raises NotFound.
 
-    def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
-        """Return each rank once. Of two workers with one rank the later name counts."""
+        Of two workers with one rank the later name counts.
+        """
+        workers = self.catalog.workers(run)
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]

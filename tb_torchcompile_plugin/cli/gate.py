@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from xml.etree import ElementTree
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import SUFFIX, save
 from tb_torchcompile_plugin.analysis.compare.conditions import ALLOWED, InvalidGateError, read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import (
@@ -27,7 +28,6 @@ from tb_torchcompile_plugin.analysis.compare.gate import (
 )
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
-from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.text_table import print_lines
@@ -284,5 +284,5 @@ def _save_baseline(arguments: argparse.Namespace) -> None:
             f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last"
         )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
-    size_bytes = save(runs, file, plugin_version() or "")
+    size_bytes = save(runs, file, __version__)
     print(f"{file}: {plural(len(runs), 'run')}, {size(size_bytes)}")

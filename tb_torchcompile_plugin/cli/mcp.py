@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
-from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, plugin_version
+from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
@@ -75,9 +76,7 @@ def server(logdir: str) -> "MCPServer":
                 cause = error.__cause__ if isinstance(error.__cause__, UserError) else error
                 raise ToolError(str(cause)) from error
 
-    answering = Server(
-        "tb-torchcompile", instructions=INSTRUCTIONS, version=plugin_version() or "", log_level="WARNING"
-    )
+    answering = Server("tb-torchcompile", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for name, tool in tools.items():
         answering.add_tool(tool, name=name, annotations=read_only, structured_output=False)

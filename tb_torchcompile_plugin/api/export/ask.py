@@ -16,12 +16,12 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, Gra
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
-from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
-from tb_torchcompile_plugin.api.export.page import Body, Pack
+from tb_torchcompile_plugin.api.bodies import body_of, error_body
+from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import ROUTES, Answer, Route, poll
+from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import ApiErrorBody, UserError
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -110,27 +110,10 @@ class RouteReader:
         try:
             answer = self.ask(name, texts)
         except UserError as error:
-            self.pack.add(key_of(name, texts), failure(error))
+            self.pack.add(key_of(name, texts), error_body(error.code, error.notice, error.status))
             return None
         self.pack.add(key_of(name, texts), body_of(answer))
         return answer
-
-
-def body_of(answer: Answer) -> Body:
-    """Return an answer as the server sends it."""
-    assert not isinstance(answer, Download)
-    if isinstance(answer, str):
-        return Body("text/plain", text_body(answer))
-    if isinstance(answer, bytes):
-        return Body("application/octet-stream", answer)
-    return Body("application/json", json_body(answer))
-
-
-def failure(error: UserError) -> Body:
-    """Return an error as the server sends it."""
-    notice = error.notice
-    body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
-    return Body("application/json", json_body({"error": body}), error.status)
 
 
 Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
-from tb_torchcompile_plugin.api.bodies import SOURCE, terms
+from tb_torchcompile_plugin.api.bodies import SOURCE, Body, body_of, terms
 from tb_torchcompile_plugin.api.export import ask, page
-from tb_torchcompile_plugin.api.export.page import Body, Pack
+from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -98,12 +99,12 @@ class Export:
         self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
-        self.pack.add(ask.key_of("runs", {}), ask.body_of(self.runs))
+        self.pack.add(ask.key_of("runs", {}), body_of(self.runs))
         self.reader.keep("sheets", {})
         yield from self._first()
         yield from self._compared()
         yield from self._others()
-        self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
+        self.pack.add("terms", body_of(terms()))
         self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
@@ -266,7 +267,7 @@ class Export:
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
-            version=catalog.plugin_version() or "unknown",
+            version=__version__,
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,

@@ -13,23 +13,17 @@ import zlib
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from tb_torchcompile_plugin.api.bodies import Body
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
 _CHUNK = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
 Key = TypeVar("Key")
-
-
-class Body(NamedTuple):
-    """An answer as it is sent."""
-
-    type: str  # its MIME type
-    data: bytes
-    status: int = 200  # 200, or that of an error
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):

@@ -12,8 +12,8 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
-from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
-from tb_torchcompile_plugin.api.export.page import Body
+from tb_torchcompile_plugin.api.bodies import Body, body_of
+from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, key_of, without_code
 from tb_torchcompile_plugin.errors import WrongArgument
 
 BUCKETS = 1024  # of a tile; the tab asks for the same tiles

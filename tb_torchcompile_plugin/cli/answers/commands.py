@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.kernel import print_kernel
-from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
+from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
@@ -104,12 +104,10 @@ def show_report(arguments: argparse.Namespace) -> None:
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
     """Print all warnings; return the error if nothing was read."""
-    warnings, reason = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
-    for notice in warnings if warnings != [reason] else []:
+    warnings, failure = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
+    for notice in warnings if failure is None or len(warnings) > 1 else []:  # the only one is the error
         print(visible(f"warning: {notice}"), file=sys.stderr)
-    if isinstance(reason, Notice):
-        return UserError.of(reason)
-    return UserError(reason) if reason else None
+    return failure
 
 
 def _check_rank(report: reports.Report, rank: int | None) -> None:
