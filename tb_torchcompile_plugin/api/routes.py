@@ -138,11 +138,6 @@ def _layouts() -> Sheets:
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
 
 
-def _keep_span(lines: RunLines, about: Profile | CompileData) -> None:
-    if isinstance(about, Profile):
-        lines.keep_span(about)
-
-
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
@@ -187,7 +182,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_with_costs),
-    Route("overview", SPAN_OR_WORKER, overview, keep=_keep_span),
+    Route("overview", SPAN_OR_WORKER, overview, keep=RunLines.keep_span),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),

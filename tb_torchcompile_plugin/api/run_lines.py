@@ -53,12 +53,12 @@ class RunLines:
         known = (self._store.get("program", ProgramFacts, source) for source in sources if source.files)
         return next(filter(None, known), None)
 
-    def keep_span(self, profile: Profile) -> None:
+    def keep_span(self, about: Profile | CompileData) -> None:
         """Keep the line of a span, and what program it is of."""
-        source = AnswerSource(profile.files)
-        if source.files:
-            self._store.get("line", lines.SpanLine, source, partial(profile.of, lines.span_line))
-            self._store.get("program", ProgramFacts, source, partial(profile.of, program))
+        if isinstance(about, Profile) and about.files:
+            source = AnswerSource(about.files)
+            self._store.get("line", lines.SpanLine, source, partial(about.of, lines.span_line))
+            self._store.get("program", ProgramFacts, source, partial(about.of, program))
 
     def keep_problem(self, run: str, workers: Sequence[WorkerFiles], problem: str) -> None:
         """Keep why a run cannot be read, "" where it was: it is not tried again until it changes."""

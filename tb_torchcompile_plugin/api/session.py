@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
 from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
@@ -289,20 +289,16 @@ class Session:
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""
-        profile = self.poll_profile(run, worker, span, to_the_end=True)
-        assert isinstance(profile, Profile)
-        return profile
+        return finished(partial(self.poll_profile, run, worker, span))
 
-    def poll_profile(
-        self, run: str, worker: str, span: str, *, to_the_end: bool = False
-    ) -> Profile | Progress:
-        """Return the same; while the trace is being read, how far that is, unless this waits `to_the_end`.
+    def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
+        """Return the same; while the trace is being read, how far that is.
 
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
-        reading = self._reading(ids, to_the_end=to_the_end)
-        if not to_the_end and not reading.future.done():
+        reading = self._reading(ids)
+        if not reading.future.done():
             return self._queue.progress(reading)
         try:
             return reading.future.result()
@@ -340,19 +336,19 @@ class Session:
         self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
 
-    def _reading(self, ids: Ids, *, to_the_end: bool) -> Reading[Profile]:
+    def _reading(self, ids: Ids) -> Reading[Profile]:
         found = self.catalog.span(ids)
 
         def start() -> Reading[Profile]:
             progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
             return Reading(progress, partial(self._read_span, ids))
 
-        reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
+        reading = self._queue.ask(ids, found.source, start)
         is_read = reading.future.done() and reading.future.exception() is None
         if is_read and not reading.future.result().trace.is_whole():
             # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
-            reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
+            reading = self._queue.ask(ids, found.source, start)
         return reading
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:

@@ -171,17 +171,6 @@ def test_another_page_that_polls_saves_it(pool: ReadQueue[str, str], clock: Cloc
     assert not reading.future.done()
 
 
-def test_who_waits_in_a_call_is_not_cancelled_by_a_page(pool: ReadQueue[str, str], clock: Clock) -> None:
-    job = Job()
-    reading = pool.ask("x", 1, job.start, to_the_end=True)
-    job.started.wait(60)
-    pool.cancel("x")
-    clock.now += 10 * readings.PATIENCE_S
-    ask(pool, Job("other"))
-    time.sleep(0.03)
-    assert not reading.future.done()
-
-
 def test_cancelling_what_is_not_read_does_nothing(pool: ReadQueue[str, str]) -> None:
     pool.cancel("nothing")
     job = Job()
@@ -244,7 +233,7 @@ def job(reading):
             time.sleep(0.01)
     finally:
         print("cleaned up", flush=True)
-pool.ask("x", 1, lambda: Reading(Progress("x", 0, 1, 0, None), job), to_the_end=True)
+pool.ask("x", 1, lambda: Reading(Progress("x", 0, 1, 0, None), job))
 started.wait()
 """
     done = subprocess.run(

@@ -1,7 +1,6 @@
 """Request one answer at a time and keep it as the server would send it."""
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, combinations
@@ -18,7 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kerne
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.api.bodies import body_of, error_body
 from tb_torchcompile_plugin.api.export.page import Pack
-from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.read_queue import Progress, finished
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -68,7 +67,6 @@ def without_code(answer: Any) -> Any:
 Texts: TypeAlias = dict[str, str]
 Advance: TypeAlias = Callable[[Progress], None]
 
-_SOON_S = 0.02  # between questions for an answer that is being computed; chosen by hand
 # What says how much of an answer is wanted, and not which: the file answers it with the one that it has.
 _ANY = {
     "timeline_window": {"lanes"},
@@ -93,16 +91,13 @@ def key_of(name: str, texts: Texts) -> str:
 class RouteReader:
     """Requests answers from the routes, and keeps them in a pack."""
 
-    def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance | None = None) -> None:
+    def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance) -> None:
         self.session, self.pack, self.code = session, pack, code
         self._advance = advance
 
     def ask(self, name: str, texts: Texts) -> Any:
         """Return the answer to one question, without a time limit. Raises UserError."""
-        while isinstance(answer := poll(self.session, ROUTES[name], texts), Progress):
-            if self._advance:
-                self._advance(answer)
-            time.sleep(_SOON_S)
+        answer = finished(partial(poll, self.session, ROUTES[name], texts), self._advance)
         return answer if self.code else without_code(answer)
 
     def keep(self, name: str, texts: Texts) -> Any:

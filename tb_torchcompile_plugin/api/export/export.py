@@ -48,10 +48,11 @@ _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What goes into a file."""
+@dataclass
+class Export:
+    """A run as one file, which is computed while it is written."""
 
+    session: Session
     run: str = ""  # an id, as worker and span; "" for what the tab opens with
     worker: str = ""
     span: str = ""
@@ -61,35 +62,26 @@ class Chosen:
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
     logdir: str = "LOGDIR"  # as its reader knows it
-
-
-@dataclass
-class Export:
-    """A run as one file, which is computed while it is written."""
-
-    session: Session
-    chosen: Chosen
-    advance: ask.Advance | None = None
+    advance: ask.Advance = lambda progress: None
     holds: list[ContentLine] = field(default_factory=list)
     left_out: list[ContentLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
         self.pack = Pack()
-        self.reader = ask.RouteReader(self.session, self.pack, self.chosen.code, self.advance)
+        self.reader = ask.RouteReader(self.session, self.pack, self.code, self.advance)
         every = self.session.runs()
-        logdir, compare = self.chosen.logdir, self.chosen.compare
-        self.ids = catalog.newest_span(every, logdir, self.chosen.run, self.chosen.worker, self.chosen.span)
-        self.base = catalog.newest_span(every, logdir, compare) if compare else None
+        self.ids = catalog.newest_span(every, self.logdir, self.run, self.worker, self.span)
+        self.base = catalog.newest_span(every, self.logdir, self.compare) if self.compare else None
         kept = {self.ids[0], *([self.base[0]] if self.base else [])}
         self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
-        self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
+        self.run_ref = next(run for run in self.runs.runs if run.run == self.ids[0])
 
     @property
     def title(self) -> str:
         """The name of the run, or that of the logdir where the run is the logdir itself."""
         run = self.ids[0]
-        return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
+        return os.path.basename(os.path.abspath(self.logdir)) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the file. What cannot be read is in it as the error that the tab would show.
@@ -117,8 +109,8 @@ class Export:
             self.session.compile_data(run, worker)
         except UserError:
             self.reader.ask("findings", _span_texts(run, worker, span))
-        if self.chosen.step:
-            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
+        if self.step:
+            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.step)
 
     def _first(self) -> Iterator[bytes]:
         """Yield the answers about the selected span; the first ones shown are stored together."""
@@ -162,11 +154,11 @@ class Export:
                         yield from self.pack.take()
 
     def _wanted(self, route: routes.Route[Any]) -> bool:
-        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.NO_CODE)
+        return route.name not in ask.LEFT_OUT and (self.code or route.name not in ask.NO_CODE)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
         """Yield the ranks together. Asked of another rank of the job, it is the same question."""
-        if self.run.ranks < 2:
+        if self.run_ref.ranks < 2:
             return
         ids = {"run": run, "span": span}
         before = len(self.pack.locations)
@@ -200,9 +192,9 @@ class Export:
         except UserError as error:
             self.left_out.append(ContentLine("Timeline", str(error)))
             return
-        part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
+        part = TimelinePart(self.reader, ids, timeline, self.timeline_bytes)
         before = self.pack.bytes
-        yield from part.keep(wanted_stretches(timeline, self.chosen.step), self._searched(ids))
+        yield from part.keep(wanted_stretches(timeline, self.step), self._searched(ids))
         self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"{plural(part.slices, 'slice')}; {plural(part.searched, 'searchable name')}"
         self.holds.append(ContentLine("Details on the timeline", details))
@@ -221,7 +213,7 @@ class Export:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [
             other
-            for other in catalog.ids_of([self.run])
+            for other in catalog.ids_of([self.run_ref])
             if other != self.ids and bool(other[2]) == bool(self.ids[2])
         ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
@@ -242,7 +234,7 @@ class Export:
 
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
-        budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
+        budget, kept, missing = self.pack.bytes + self.panels_bytes, 0, 0
         for ids in catalog.ids_of(self.runs.runs):
             if ids == self.ids:
                 continue
@@ -254,7 +246,7 @@ class Export:
         if kept:
             self.holds.append(ContentLine("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
-            why = f"{plural(missing, 'span')}, because the others take {size(self.chosen.panels_bytes)}"
+            why = f"{plural(missing, 'span')}, because the others take {size(self.panels_bytes)}"
             self.left_out.append(ContentLine("Panels of other spans", why))
 
     def contents(self) -> FileContents:
@@ -262,7 +254,7 @@ class Export:
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in ask.LEFT_OUT.values())
         needs = "only in TensorBoard, which has the logdir"
         left = [*self.left_out, *(ContentLine(what.rpartition(" ")[0], needs) for what in never)]
-        if not self.chosen.code:
+        if not self.code:
             left.insert(0, ContentLine("Code and graphs", "--no-code"))
         return FileContents(
             title=self.title,
@@ -272,8 +264,8 @@ class Export:
             holds=self.holds,
             left_out=left,
             parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
-            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
-            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.chosen.logdir}",
+            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.code else ask.NO_CODE)},
+            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.logdir}",
         )
 
 
