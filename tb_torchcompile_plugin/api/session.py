@@ -157,9 +157,14 @@ class Session:
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Return what a worker compiled. Raises NotFound, and NoCompileData where none could be read."""
         data, notices = self.with_packages(run, self.catalog.worker(run, worker))
-        if data is None:
-            raise _no_compile_data(worker, notices)
-        return data
+        if data is not None:
+            return data
+        if notices:
+            raise NoCompileData.of(notices[0])
+        raise NoCompileData(
+            f"worker {worker!r} has no compile data",
+            next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
+        )
 
     def compile_data_of(self, worker: WorkerFiles) -> DataRead:
         """Return the compile data of a worker, None where none can be read, and what could not be read."""
@@ -399,15 +404,6 @@ def _will_retry(notices: list[Notice]) -> list[Notice]:
         else notice
         for notice in notices
     ]
-
-
-def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
-    if notices:
-        return NoCompileData.of(notices[0])
-    return NoCompileData(
-        f"worker {worker!r} has no compile data",
-        next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
-    )
 
 
 def _poll_both(

@@ -68,11 +68,7 @@ Texts: TypeAlias = dict[str, str]
 Advance: TypeAlias = Callable[[Progress], None]
 
 # What says how much of an answer is wanted, and not which: the file answers it with the one that it has.
-_ANY = {
-    "timeline_window": {"lanes"},
-    "timeline_search": {"from", "to", "lanes", "at", "offset", "limit"},
-    "all_runs": {"pin"},
-}
+_ANY = {"timeline_window": {"lanes"}, "timeline_search": {"from", "to", "lanes", "at", "offset", "limit"}}
 
 
 def names_of(route: Route[Any]) -> list[str]:
