@@ -290,12 +290,13 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
     listed = only_run(runs, run).runs
     every = list(ids_of(listed))
     fitting = [ids for ids in every if worker in ("", ids[1]) and span in ("", ids[2])]
-    times = {
-        (ref.run, own.worker, row.span): _time(row)
-        for ref in listed
-        for own in ref.workers
-        for row in own.spans
-    }
+    times: dict[Ids, float] = {}
+    for ref in listed:
+        for own in ref.workers:
+            for row in own.spans:
+                # Copying a logdir changes the files' times.
+                time_ns = discovery.span_time_ns(row.span)
+                times[ref.run, own.worker, row.span] = row.modified_s if time_ns is None else time_ns / 1e9
     if traced := [ids for ids in fitting if ids in times]:
         newest_run = max(traced, key=times.__getitem__)[0]
         first = next(ids for ids in traced if ids[0] == newest_run)
@@ -316,9 +317,3 @@ def no_trace(logdir: str) -> UserError:
     return UserError(
         "it contains no trace", file=logdir, next_step="Pass a folder with traces, or a trace file"
     )
-
-
-def _time(span: SpanRef) -> float:
-    """Return Unix seconds. A span is named by its time: copying a logdir changes the files' times."""
-    time_ns = discovery.span_time_ns(span.span)
-    return span.modified_s if time_ns is None else time_ns / 1e9

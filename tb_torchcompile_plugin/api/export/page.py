@@ -10,7 +10,7 @@ import html
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.api.bodies import Body
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
-_CHUNK = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
 Key = TypeVar("Key")
 
 
@@ -54,7 +53,7 @@ class Pack:
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
-        digest = _digest(body)
+        digest = hashlib.blake2b(body.data + f"{body.type} {body.status}".encode(), digest_size=16).digest()
         if digest not in self._by_body:
             length = len(body.data)
             self._by_body[digest] = Location(self._chunks, self.open_bytes, length, body.type, body.status)
@@ -69,14 +68,14 @@ class Pack:
         """
         if not self._open:
             return True
-        block = _CHUNK % (self._chunks, packed(self._open))
+        chunk = block(f'data-chunk="{self._chunks}"', *self._open)
         self._open, self.open_bytes = [], 0
-        if len(block) > most_bytes:
+        if len(chunk) > most_bytes:
             self.locations = _not_in(self._chunks, self.locations)
             self._by_body = _not_in(self._chunks, self._by_body)
             return False
-        self._ready.append(block)
-        self.bytes += len(block)
+        self._ready.append(chunk)
+        self.bytes += len(chunk)
         self._chunks += 1
         return True
 
@@ -94,18 +93,6 @@ class Pack:
 
 def _not_in(chunk: int, locations: dict[Key, Location]) -> dict[Key, Location]:
     return {key: location for key, location in locations.items() if location.chunk != chunk}
-
-
-def packed(parts: Iterable[bytes]) -> bytes:
-    """Compress with gzip and encode as base64, none of whose characters means anything in HTML."""
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    return base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
-
-
-def _digest(body: Body) -> bytes:
-    hashed = hashlib.blake2b(body.data, digest_size=16)
-    hashed.update(f"{body.type} {body.status}".encode())
-    return hashed.digest()
 
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -166,9 +153,8 @@ def tail(contents: msgspec.Struct, index: bytes) -> Iterator[bytes]:
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()
 
 
-def block(attributes: str, data: bytes) -> bytes:
-    """Return data that the script reads."""
-    return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (
-        attributes.encode(),
-        packed([data]),
-    )
+def block(attributes: str, *parts: bytes) -> bytes:
+    """Return data that the script reads: gzip as base64, none of whose characters means anything in HTML."""
+    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    packed = base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
+    return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (attributes.encode(), packed)
