@@ -189,10 +189,6 @@ class Session:
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
 
-    def job_members(self, run: str, span: str = "") -> list[jobs.Member]:
-        """Return the spans of a run that were recorded with this one, or with the newest. Raises NotFound."""
-        return jobs.members(self.catalog.workers(run), span)
-
     def poll_job(self, run: str, span: str = "") -> jobs.Job | Progress:
         """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.
 
@@ -209,7 +205,7 @@ class Session:
             if (job := future.result()) is None:
                 raise no_job(run, [])
             return job
-        spans = self.job_members(run, span)
+        spans = jobs.members(workers, span)
         if len(spans) > MOST_TRACED:
             raise UserError(
                 f"the {len(spans):,} ranks of run {run!r} have no digests, and not all of their traces have been read",
@@ -267,7 +263,7 @@ class Session:
     def job(self, run: str, span: str = "") -> jobs.TracedJob | None:
         """Read the traces of a job one after the other; None where those of fewer than two ranks can be read."""
         read: dict[jobs.Member, Profile | Notice | None] = {}
-        for member in self.job_members(run, span):
+        for member in jobs.members(self.catalog.workers(run), span):
             try:
                 read[member] = self.profile(run, member.worker, member.span)
             except Exception as error:

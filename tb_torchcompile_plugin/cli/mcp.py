@@ -164,8 +164,7 @@ class Tools:
         """Take a local folder or file; nothing outside it is read."""
         check(root)
         self._root = root
-        within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        self._within = within
+        self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
         self._lock = Lock()
         self._logdirs: dict[str, Logdir] = {}  # the one used last at the end
 

@@ -1,7 +1,7 @@
 """Request one answer at a time and keep it as the server would send it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
@@ -105,6 +105,12 @@ class RouteReader:
             return None
         self.pack.add(key_of(name, texts), body_of(answer))
         return answer
+
+    def share(self, name: str, texts: Texts, spans: Sequence[str]) -> None:
+        """Answer the same question about other spans of the job with what was kept."""
+        location = self.pack.locations[key_of(name, texts)]
+        for span in spans:
+            self.pack.locations.setdefault(key_of(name, {**texts, "span": span}), location)
 
 
 Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]

@@ -1,7 +1,7 @@
 """One run as one file: the tab, and the answers to what it asks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -43,7 +43,6 @@ class FileContents(msgspec.Struct, frozen=True):
 
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
-_OF_JOB = (routes.JOB, routes.RANK)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
@@ -144,13 +143,14 @@ class Export:
                 self.reader.keep(route.name, ids)
                 yield from self.pack.take()
 
-    def _details(self, subject: object, ids: ask.Texts) -> Iterator[bytes]:
-        """Yield the answers that rows lead to."""
+    def _details(self, subject: object, ids: ask.Texts, spans: Sequence[str] = ()) -> Iterator[bytes]:
+        """Yield the answers that rows lead to. spans: others of the same job."""
         for name, values in ask.VALUES.items():
             if routes.ROUTES[name].subject is subject and self._wanted(routes.ROUTES[name]):
                 for texts in values(self.reader, ids):
                     if ask.key_of(name, texts) not in self.pack.locations:
                         self.reader.keep(name, texts)
+                        self.reader.share(name, texts, spans)
                         yield from self.pack.take()
 
     def _wanted(self, route: routes.Route[Any]) -> bool:
@@ -164,26 +164,16 @@ class Export:
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        for subject in _OF_JOB:
-            yield from self._details(subject, ids)
+        self.reader.share("job", ids, job.map.spans)
+        for subject in (routes.JOB, routes.RANK):
+            yield from self._details(subject, ids, job.map.spans)
         self.pack.close()
         yield from self.pack.take()
-        self._same_job(ids, job.map.spans)
         self.holds.append(
             ContentLine(
                 f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.locations) - before, "answer")
             )
         )
-
-    def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
-        prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {route.name for route in routes.ROUTES.values() if route.subject in _OF_JOB}
-        for key in list(self.pack.locations):
-            name, _, rest = key.partition("\x1f")
-            if name in jobs and f"\x1f{rest}".startswith(prefix):
-                for span in spans:
-                    other = f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}"
-                    self.pack.locations.setdefault(other, self.pack.locations[key])
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
