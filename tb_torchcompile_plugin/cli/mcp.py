@@ -7,7 +7,6 @@ import argparse
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +24,7 @@ from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
+from tb_torchcompile_plugin.reader.memo import Memo
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -165,8 +165,7 @@ class Tools:
         check(root)
         self._root = root
         self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        self._lock = Lock()
-        self._logdirs: dict[str, Logdir] = {}  # the one used last at the end
+        self._logdirs = Memo(_MAX_LOGDIRS)
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """List runs, workers and spans, and the sections of a report. Does not read traces."""
@@ -245,12 +244,7 @@ class Tools:
                 next_step="Use a run, a file or a folder below it, as listed by list()",
             )
         check(full_path)
-        with self._lock:
-            logdir = self._logdirs.pop(full_path, None) or Logdir(Session([("", full_path)], self._within))
-            self._logdirs[full_path] = logdir
-            if len(self._logdirs) > _MAX_LOGDIRS:  # the oldest stops what it still reads
-                self._logdirs.pop(next(iter(self._logdirs))).session.close()
-        return logdir
+        return self._logdirs.get(full_path, lambda: Logdir(Session([("", full_path)], self._within)))
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
         """name: a run, otherwise a path; "" for all of the logdir."""

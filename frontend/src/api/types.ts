@@ -1817,7 +1817,7 @@ export interface RunRow {
 }
 
 export interface Runs {
-  plugin_version: string | null;
+  plugin_version: string;
   runs: RunRef[];
   warnings: Notice[];
   schema_version: number;
