@@ -208,40 +208,33 @@ class Catalog:
         """Take (run prefix, path or URL) pairs. within: see `discover`. program_of: see `Listing`."""
         self._logdirs, self._within, self._program_of = list(logdirs), within, program_of
         self._last: Listing | None = None
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._started = self._kept = 0
+        self._looking, self._begun = threading.Lock(), 0
 
     def look(self) -> Listing:
-        """List the logdirs now."""
-        with self._lock:
-            self._started = number = self._started + 1
-        listing = Listing(program_of=self._program_of)
-        for prefix, path in self._logdirs:
-            runs, notices = discovery.discover(path, prefix, self._within)
-            listing.runs += [(run, join_logs(run)) for run in runs]
-            listing.notices += notices
-        with self._lock:
-            if number > self._kept:  # a slow look must not replace one that began later
-                self._last, self._kept = listing, number
-        return listing
+        """List the logdirs now. All who ask before a listing begins share it."""
+        begun = self._begun
+        with self._looking:
+            if self._last is None or self._begun == begun:
+                self._begun += 1
+                listing = Listing(program_of=self._program_of)
+                for prefix, path in self._logdirs:
+                    runs, notices = discovery.discover(path, prefix, self._within)
+                    listing.runs += [(run, join_logs(run)) for run in runs]
+                    listing.notices += notices
+                self._last = listing
+            return self._last
 
     def last(self) -> Listing:
         """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
     def _find(self, find: Callable[[Listing], Found | None], problem: str) -> Found:
-        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share.
-
-        Raises NotFound with this problem.
-        """
-        if self._last and (there := find(self._last)):
-            return there
-        asked_at = self._started
-        with self._looking:
-            found = find(self._last if self._last and self._kept > asked_at else self.look())
-        if not found:
-            raise NotFound(problem, next_step=_RELOAD)
-        return found
+        """Find something in the last listing, otherwise in a new one. Raises NotFound with this problem."""
+        if self._last and (found := find(self._last)):
+            return found
+        if found := find(self.look()):
+            return found
+        raise NotFound(problem, next_step=_RELOAD)
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""

@@ -51,11 +51,10 @@ def finished(
 class Reading(Generic[Value]):
     """One result on its way. `progress` is replaced as it moves."""
 
-    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]") -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]", made_of: object) -> None:
+        self.progress, self.made_of = progress, made_of
         self.future: Future[Value] = Future()
         self._job: Callable[[Reading[Value]], Value] | None = job
-        self.made_of: object = None
         self.wanted_until = 0.0  # monotonic seconds, if nobody else waits for its place
         self.contested_until = 0.0  # if somebody does
         self.stop: Callable[[], bool] = lambda: False  # what the job asks now and then
@@ -85,7 +84,9 @@ class ReadQueue(Generic[Key, Value]):
         self._idle = 0
         self._closed = False
 
-    def ask(self, key: Key, made_of: object, start: Callable[[], Reading[Value]]) -> Reading[Value]:
+    def ask(
+        self, key: Key, made_of: object, progress: Progress, job: Callable[[Reading[Value]], Value]
+    ) -> Reading[Value]:
         """Return the reading of this key, started if there is none; wanted for `PATIENCE_S` more.
 
         made_of: a result that was computed from something else does not count. One that is on its way does, for files
@@ -94,8 +95,7 @@ class ReadQueue(Generic[Key, Value]):
         with self._changed:
             reading = self._known.pop(key, None)
             if reading is None or (reading.future.done() and reading.made_of != made_of):
-                reading = start()
-                reading.made_of = made_of
+                reading = Reading(progress, job, made_of)
                 self._enqueue(key, reading)
             self._known[key] = reading  # at the end: the least recently used results go first
             # otherwise long queues would be searched for nothing

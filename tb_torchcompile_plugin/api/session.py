@@ -5,9 +5,8 @@ A `Session` keeps what it read until a file changes. `api.routes` lists the ques
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -42,7 +41,7 @@ MAX_COMBINED = 12  # comparisons, jobs and start-ups: each holds all of its trac
 _READ_AT_ONCE = 2  # ranks of a job
 _READ_AHEAD = 8  # runs in the queue for their lines: whoever asks again asks for more
 _PAUSE_S = 0.2  # between looks whether a reading of a line may go on
-_PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
+PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
@@ -111,8 +110,8 @@ class Session:
             (run.place for run in runs if run.is_waiting), key=lambda place: -(place.recorded_s or 0)
         )
         for place in waiting[:_READ_AHEAD]:
-            start = partial(Reading, Progress(place.run, 0, 0, 0, None), partial(self._read_line, place.run))
-            self._runs_queue.ask(place.run, place.span, start)
+            progress = Progress(place.run, 0, 0, 0, None)
+            self._runs_queue.ask(place.run, place.span, progress, partial(self._read_line, place.run))
         return all_runs.all_runs(runs, pin, waiting[0].run if waiting else "")
 
     def _read_line(self, run: str, reading: Reading[None]) -> None:
@@ -198,11 +197,8 @@ class Session:
         workers = self.catalog.workers(run)
         if jobs.prefers_digests(workers):
             files = jobs.digest_files(workers, span)
-            future = self.combined.begin((run, *files), partial(jobs.job_of_digests, files, span), files)
-            wait([future], _PATIENCE_S)
-            if not future.done():
-                return all_read(None)
-            if (job := future.result()) is None:
+            begun = self.combined.begin((run, *files), partial(jobs.job_of_digests, files, span), files)
+            if (job := soon(begun, None)) is None:
                 raise no_job(run, [])
             return job
         spans = jobs.members(workers, span)
@@ -246,10 +242,8 @@ class Session:
         selected = jobs.recorded_together(
             {member: jobs.recorded_at(profile) for member, profile in profiles.items()}, span
         )
-        future = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
-        if not future.done():
-            return all_read(next(iter(profiles.values()), None))
-        if (job := future.result()) is None:
+        begun = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
+        if (job := soon(begun, next(iter(profiles.values()), None))) is None:
             raise no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
@@ -298,14 +292,20 @@ class Session:
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
-        reading = self._reading(ids)
-        if not reading.future.done():
-            return self._queue.progress(reading)
-        try:
-            return reading.future.result()
-        except Exception:  # told once: the cause may be gone when somebody asks again
+        found = self.catalog.span(ids)
+        progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
+        job = partial(self._read_span, ids)
+        while (reading := self._queue.ask(ids, found.source, progress, job)).future.done():
+            try:
+                profile = reading.future.result()
+            except Exception:  # told once: the cause may be gone when somebody asks again
+                self._queue.forget(ids, reading)
+                raise
+            if profile.trace.is_whole():
+                return profile
+            # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
-            raise
+        return self._queue.progress(reading)
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
         """Return a span, or without one what the worker compiled."""
@@ -336,21 +336,6 @@ class Session:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
         self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
-
-    def _reading(self, ids: Ids) -> Reading[Profile]:
-        found = self.catalog.span(ids)
-
-        def start() -> Reading[Profile]:
-            progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
-            return Reading(progress, partial(self._read_span, ids))
-
-        reading = self._queue.ask(ids, found.source, start)
-        is_read = reading.future.done() and reading.future.exception() is None
-        if is_read and not reading.future.result().trace.is_whole():
-            # what was read is gone: its columns lie in the cache, where others may write
-            self._queue.forget(ids, reading)
-            reading = self._queue.ask(ids, found.source, start)
-        return reading
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         found = self.catalog.span(ids)
@@ -383,12 +368,29 @@ def check(logdir: str) -> None:
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
-def all_read(profile: Profile | None) -> Progress:
-    """Return the progress that is shown while something is computed from what was read."""
+def soon(begun: Future[Result], about: object) -> Result | Progress:
+    """Return what a thread computes, otherwise that what it is about is read: no request waits long."""
+    wait([begun], PATIENCE_S)
+    if begun.done():
+        return begun.result()
+    profile = _profile_of(about)
     if profile is None or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
+
+
+def _profile_of(about: object) -> Profile | None:
+    """Return what the answer is computed from; of several, the last."""
+    if isinstance(about, Jobs):
+        return _profile_of(about.candidate)
+    if isinstance(about, jobs.TracedJob):
+        return about.ranks[-1].profile
+    if isinstance(about, jobs.OneRank):
+        return about.profile
+    if isinstance(about, Sides):
+        return about.candidate.profile
+    return about if isinstance(about, Profile) else None
 
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
@@ -406,19 +408,14 @@ def _poll_both(
     first: Callable[[], Result | Progress], second: Callable[[], Result | Progress]
 ) -> tuple[Result, Result] | Progress:
     """Poll both sides of a comparison, so that both are read at a time."""
-    with _named_side("baseline"):
-        before = first()
-    with _named_side("candidate"):
-        after = second()
+    both: list[Result | Progress] = []
+    for side, poll in (("baseline", first), ("candidate", second)):
+        try:
+            both.append(poll())
+        except UserError as error:
+            named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
+            raise type(error).of(named) from error
+    before, after = both
     if isinstance(before, Progress):
         return before
     return after if isinstance(after, Progress) else (before, after)
-
-
-@contextmanager
-def _named_side(side: str) -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
-        raise type(error).of(named) from error

@@ -145,10 +145,8 @@ class AnswerLimits(NamedTuple):
     top: int | None = None  # rows of each table, at most
     most_bytes: int | None = None  # of the answer as JSON
 
-    @property
-    def bounds(self) -> bool:
-        """Whether there are any limits."""
-        return bool(self.sections or self.top is not None or self.most_bytes is not None)
+
+NO_LIMITS = AnswerLimits()
 
 
 class OmittedRows(msgspec.Struct, frozen=True):
