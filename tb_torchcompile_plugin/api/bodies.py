@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,12 +105,7 @@ def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
 def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Compute the first block at once: what fails then fails before an answer has begun."""
     first = next(blocks, b"")
-
-    def rest() -> Iterator[bytes]:
-        yield first
-        yield from blocks
-
-    return rest()
+    return chain((first,), blocks)
 
 
 def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[bytes]:

@@ -59,9 +59,6 @@ class _MemberRead(NamedTuple):
         return is_whole and self.files == files and monotonic() <= self.until_s
 
 
-_MembersRead = dict[jobs.Member, _MemberRead]
-
-
 class NoCompileData(NotFound):
     """The worker has neither a summary nor a log."""
 
@@ -227,17 +224,9 @@ class Session:
                 f"run {run!r} does not contain traces of two ranks",
                 next_step="Record all ranks into one folder, each with its own worker_name",
             )
-        members_read: _MembersRead = self.combined.get(("members", run, *spans), dict)
-        read: dict[jobs.Member, Profile | Notice | None] = {}
-        waiting: list[Progress] = []
-        for member in spans:
-            answer = self._poll_member(run, member, members_read)
-            if not isinstance(answer, Progress):
-                read[member] = answer
-            elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
-                break
-        if waiting:
-            return waiting[0]
+        read = self._poll_members(run, spans)
+        if isinstance(read, Progress):
+            return read
         profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
         selected = jobs.recorded_together(
             {member: jobs.recorded_at(profile) for member, profile in profiles.items()}, span
@@ -255,32 +244,34 @@ class Session:
         return self.combined.get(("jobs", run, span, run2, span2), partial(Jobs, *both), both)
 
     def job(self, run: str, span: str = "") -> jobs.TracedJob | None:
-        """Read the traces of a job one after the other; None where those of fewer than two ranks can be read."""
-        read: dict[jobs.Member, Profile | Notice | None] = {}
-        for member in jobs.members(self.catalog.workers(run), span):
-            try:
-                read[member] = self.profile(run, member.worker, member.span)
-            except Exception as error:
-                read[member] = why_not(self.trace_file(run, member.worker, member.span), error)
-        return job_of(read, span)
+        """Read the traces of a job; None where those of fewer than two ranks can be read."""
+        spans = jobs.members(self.catalog.workers(run), span)
+        return job_of(finished(partial(self._poll_members, run, spans)), span)
 
-    def _poll_member(self, run: str, member: jobs.Member, read: _MembersRead) -> Profile | Progress | Notice:
-        """Keep what was read until all of the job is: it may have more ranks than the queue keeps readings.
+    def _poll_members(
+        self, run: str, spans: list[jobs.Member]
+    ) -> dict[jobs.Member, Profile | Notice | None] | Progress:
+        """Return the spans of a job with their traces, or why one cannot be read, which is tried again after a while.
 
-        What could not be read is tried again after a while.
+        What was read is kept until all of the job is: it may have more ranks than the queue keeps readings.
         """
-        found = self.catalog.span((run, member.worker, member.span))
-        known = read.get(member)
-        if known is None or not known.is_valid(found.files):
+        kept: dict[jobs.Member, _MemberRead] = self.combined.get(("members", run, *spans), dict)
+        waiting: list[Progress] = []
+        for member in spans:
+            found = self.catalog.span((run, member.worker, member.span))
+            if member in kept and kept[member].is_valid(found.files):
+                continue
             try:
                 answer = self.poll_profile(run, member.worker, member.span)
-                if isinstance(answer, Progress):
-                    return answer
-                known = _MemberRead(found.files, answer, inf)
             except Exception as error:
-                known = _MemberRead(found.files, why_not(found.span.file, error), monotonic() + _RETRY_S)
-            read[member] = known
-        return known.answer
+                notice = why_not(found.span.file, error)
+                kept[member] = _MemberRead(found.files, notice, monotonic() + _RETRY_S)
+                continue
+            if not isinstance(answer, Progress):
+                kept[member] = _MemberRead(found.files, answer, inf)
+            elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
+                break
+        return waiting[0] if waiting else {member: kept[member].answer for member in spans}
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""

@@ -141,10 +141,9 @@ class TimelinePart:
         end = min(self._end, pack.bytes + most_bytes)
         for key, body in entries:
             pack.add(key, body)
-            if pack.open_bytes >= _TOGETHER:
-                if not pack.close(end - pack.bytes):
-                    return False
-                yield from pack.take()
+            if pack.open_bytes >= _TOGETHER and not pack.close(end - pack.bytes):
+                return False
+            yield from pack.take()
         are_all = pack.close(end - pack.bytes)
         yield from pack.take()
         return are_all
