@@ -100,11 +100,6 @@ class Route(Generic[About]):
     # keeps the line of the run, for those who open it later
     keep: Callable[[RunLines, Any], None] | None = None
 
-    @property
-    def about(self) -> str:
-        """The name of its subject."""
-        return self.subject.name
-
     @cached_property
     def answer(self) -> type[Any]:
         """The type that the function returns."""

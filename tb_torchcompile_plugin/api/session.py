@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.compare import all_runs
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
@@ -96,7 +96,7 @@ class Session:
         """List the logdir, as the tab gets it."""
         return runs_in(self.look())
 
-    def all_runs(self, pin: str) -> all_runs.AllRuns:
+    def all_runs(self, pin: str) -> AllRuns:
         """Return a line for each run, and begin to read the newest that have none in the background.
 
         pin: the run to compare the others with, or "". Asking again keeps the reading alive; otherwise it stops after a
@@ -109,7 +109,7 @@ class Session:
         for place in waiting[:_READ_AHEAD]:
             progress = Progress(place.run, 0, 0, 0, None)
             self._runs_queue.ask(place.run, place.span, progress, partial(self._read_line, place.run))
-        return all_runs.all_runs(runs, pin, waiting[0].run if waiting else "")
+        return all_runs(runs, pin, waiting[0].run if waiting else "")
 
     def _read_line(self, run: str, reading: Reading[None]) -> None:
         """Read what the line of a run shows; what somebody opened is read first."""

@@ -63,9 +63,10 @@ def test_the_tab_makes_every_answer_once(recording: Recording, monkeypatch: pyte
     monkeypatch.setattr(session, "PATIENCE_S", 60)
     client = make_client(make_plugin(recording("breaks")))
     asked = [
-        (name, SPAN if route.about == "span" else BREAKS)
+        (name, SPAN if route.subject.name == "span" else BREAKS)
         for name, route in routes.ROUTES.items()
-        if route.about in ("span", "worker") and all(parameter.optional for parameter in route.parameters)
+        if route.subject.name in ("span", "worker")
+        and all(parameter.optional for parameter in route.parameters)
     ]
     statuses: list[int] = []
 
