@@ -166,13 +166,12 @@ def programs(recording: Recording) -> Any:
 @pytest.fixture(scope="session")
 def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Recording) -> Path:
     """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
-    from tb_torchcompile_plugin.api.export.export import Chosen, Export
+    from tb_torchcompile_plugin.api.export.export import Export
     from tb_torchcompile_plugin.api.session import Session
 
     def write(part: Path) -> None:
         session = Session([("", str(recording("breaks")))])
-        chosen = Chosen(logdir=str(recording("breaks")))
-        part.write_bytes(b"".join(Export(session, chosen).blocks()))
+        part.write_bytes(b"".join(Export(session, logdir=str(recording("breaks"))).blocks()))
         session.close()
         part.rename(file)
 

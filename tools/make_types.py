@@ -60,7 +60,7 @@ def generate() -> str:
 
 
 def _about(route: Route[Any]) -> str:
-    return f"About{route.about.capitalize()}"
+    return f"About{route.subject.name.capitalize()}"
 
 
 def _answers(subject: str) -> str:

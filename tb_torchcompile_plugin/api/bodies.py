@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import ApiErrorBody, Notice
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.trace.source import open_readable
@@ -28,9 +30,27 @@ def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> by
     return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value, enc_hook=enc_hook))
 
 
-def text_body(value: str) -> bytes:
-    """Return a text as UTF-8."""
-    return _TURNING.sub(partial(_escaped, b"\\"), value.encode("utf-8", "replace"))
+class Body(NamedTuple):
+    """An answer as it is sent."""
+
+    type: str  # its MIME type
+    data: bytes
+    status: int = 200
+
+
+def body_of(answer: object) -> Body:
+    """Return a text, bytes, or what becomes JSON."""
+    if isinstance(answer, str):
+        return Body("text/plain", _TURNING.sub(partial(_escaped, b"\\"), answer.encode("utf-8", "replace")))
+    if isinstance(answer, bytes):
+        return Body("application/octet-stream", answer)
+    return Body("application/json", json_body(answer))
+
+
+def error_body(code: str, notice: Notice, status: int) -> Body:
+    """Return the one shape of errors."""
+    error = ApiErrorBody(code, notice.problem, notice.file, notice.next_step)
+    return Body("application/json", json_body({"error": error}), status)
 
 
 def _escaped(backslash: bytes, mark: re.Match[bytes]) -> bytes:
@@ -85,12 +105,7 @@ def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
 def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Compute the first block at once: what fails then fails before an answer has begun."""
     first = next(blocks, b"")
-
-    def rest() -> Iterator[bytes]:
-        yield first
-        yield from blocks
-
-    return rest()
+    return chain((first,), blocks)
 
 
 def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[bytes]:

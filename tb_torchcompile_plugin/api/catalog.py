@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import metadata
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.job.job import prefers_digests
@@ -59,7 +59,7 @@ class RunRef(msgspec.Struct, frozen=True):
 class Runs(msgspec.Struct, frozen=True):
     """What a logdir holds."""
 
-    plugin_version: str | None
+    plugin_version: str
     runs: list[RunRef]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
@@ -167,7 +167,7 @@ def only_run(runs: Runs, run: str) -> Runs:
 def runs_in(listing: Listing) -> Runs:
     """Return a listing as the tab gets it."""
     return Runs(
-        plugin_version=plugin_version(),
+        plugin_version=__version__,
         runs=[_run_ref(run.run, workers) for run, workers in listing.runs],
         warnings=listing.notices,
     )
@@ -190,14 +190,6 @@ def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
     return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
 
 
-def plugin_version() -> str | None:
-    """Return the installed version; None where only the source is there."""
-    try:
-        return metadata.version("tb-torchcompile-plugin")
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:
     """Return the ids of a span."""
     return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
@@ -215,40 +207,33 @@ class Catalog:
         """Take (run prefix, path or URL) pairs. within: see `discover`. program_of: see `Listing`."""
         self._logdirs, self._within, self._program_of = list(logdirs), within, program_of
         self._last: Listing | None = None
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._started = self._kept = 0
+        self._looking, self._begun = threading.Lock(), 0
 
     def look(self) -> Listing:
-        """List the logdirs now."""
-        with self._lock:
-            self._started = number = self._started + 1
-        listing = Listing(program_of=self._program_of)
-        for prefix, path in self._logdirs:
-            runs, notices = discovery.discover(path, prefix, self._within)
-            listing.runs += [(run, join_logs(run)) for run in runs]
-            listing.notices += notices
-        with self._lock:
-            if number > self._kept:  # a slow look must not replace one that began later
-                self._last, self._kept = listing, number
-        return listing
+        """List the logdirs now. All who ask before a listing begins share it."""
+        begun = self._begun
+        with self._looking:
+            if self._last is None or self._begun == begun:
+                self._begun += 1
+                listing = Listing(program_of=self._program_of)
+                for prefix, path in self._logdirs:
+                    runs, notices = discovery.discover(path, prefix, self._within)
+                    listing.runs += [(run, join_logs(run)) for run in runs]
+                    listing.notices += notices
+                self._last = listing
+            return self._last
 
     def last(self) -> Listing:
         """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
     def _find(self, find: Callable[[Listing], Found | None], problem: str) -> Found:
-        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share.
-
-        Raises NotFound with this problem.
-        """
-        if self._last and (there := find(self._last)):
-            return there
-        asked_at = self._started
-        with self._looking:
-            found = find(self._last if self._last and self._kept > asked_at else self.look())
-        if not found:
-            raise NotFound(problem, next_step=_RELOAD)
-        return found
+        """Find something in the last listing, otherwise in a new one. Raises NotFound with this problem."""
+        if self._last and (found := find(self._last)):
+            return found
+        if found := find(self.look()):
+            return found
+        raise NotFound(problem, next_step=_RELOAD)
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
@@ -297,12 +282,13 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
     listed = only_run(runs, run).runs
     every = list(ids_of(listed))
     fitting = [ids for ids in every if worker in ("", ids[1]) and span in ("", ids[2])]
-    times = {
-        (ref.run, own.worker, row.span): _time(row)
-        for ref in listed
-        for own in ref.workers
-        for row in own.spans
-    }
+    times: dict[Ids, float] = {}
+    for ref in listed:
+        for own in ref.workers:
+            for row in own.spans:
+                # Copying a logdir changes the files' times.
+                time_ns = discovery.span_time_ns(row.span)
+                times[ref.run, own.worker, row.span] = row.modified_s if time_ns is None else time_ns / 1e9
     if traced := [ids for ids in fitting if ids in times]:
         newest_run = max(traced, key=times.__getitem__)[0]
         first = next(ids for ids in traced if ids[0] == newest_run)
@@ -323,9 +309,3 @@ def no_trace(logdir: str) -> UserError:
     return UserError(
         "it contains no trace", file=logdir, next_step="Pass a folder with traces, or a trace file"
     )
-
-
-def _time(span: SpanRef) -> float:
-    """Return Unix seconds. A span is named by its time: copying a logdir changes the files' times."""
-    time_ns = discovery.span_time_ns(span.span)
-    return span.modified_s if time_ns is None else time_ns / 1e9

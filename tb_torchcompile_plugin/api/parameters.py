@@ -59,18 +59,13 @@ def text(name: str, otherwise: object = _REQUIRED) -> Parameter:
 
 def number(name: str, otherwise: object = _REQUIRED) -> Parameter:
     """Return a parameter that is a whole number from 0 on."""
-    problem = f"{name} is not a number"
-    return Parameter((name,), lambda given: int(_matching(r"\d{1,9}", given, problem)), otherwise)
+    return Parameter((name,), partial(_integer, r"\d{1,9}", f"{name} is not a number"), otherwise)
 
 
 def numbers(name: str) -> Parameter:
     """Return a parameter of numbers with commas between them; without it there are none."""
-
-    def read(given: str) -> list[int]:
-        listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
-        return [int(part) for part in listed.split(",")]
-
-    return Parameter((name,), read, ())
+    read = partial(_integer, r"\d{1,9}", f"{name} is not a list of numbers")
+    return Parameter((name,), lambda given: [*map(read, given.split(","))], ())
 
 
 def texts(name: str) -> Parameter:
@@ -80,19 +75,17 @@ def texts(name: str) -> Parameter:
 
 def time(name: str, otherwise: object = _REQUIRED) -> Parameter:
     """Return a parameter in nanoseconds from the trace's first event, also before it."""
-    return Parameter((name,), partial(_time, name), otherwise)
+    read = partial(_integer, r"-?\d{1,18}", f"{name} is not a number of nanoseconds")
+    return Parameter((name,), read, otherwise)
 
 
 def window(otherwise: object = _REQUIRED) -> Parameter:
     """Return the parameters `from` and `to`, in ns."""
-    return Parameter(("from", "to"), lambda start, end: (_time("from", start), _time("to", end)), otherwise)
+    start, end = time("from"), time("to")
+    return Parameter(("from", "to"), lambda *given: (start.read(given[0]), end.read(given[1])), otherwise)
 
 
-def _time(name: str, given: str) -> int:
-    return int(_matching(r"-?\d{1,18}", given, f"{name} is not a number of nanoseconds"))
-
-
-def _matching(pattern: str, given: str, problem: str) -> str:
+def _integer(pattern: str, problem: str, given: str) -> int:
     if not re.fullmatch(pattern, given, re.ASCII):
         raise BadRequest(problem, next_step=_SEE)
-    return given
+    return int(given)

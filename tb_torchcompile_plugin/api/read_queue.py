@@ -5,7 +5,6 @@ way to the next; asking again starts it again. Results are kept, failures are ra
 the next time. The threads are daemons that end with their `ReadQueue`, and so with the process.
 """
 
-import math
 import threading
 import time
 from collections import deque
@@ -27,6 +26,7 @@ PATIENCE_S = 90.0  # a browser lets a hidden page run once a minute only
 PATIENCE_IN_QUEUE_S = 10.0  # while others wait for the place
 GRACE_S = 1.5  # after a cancel, for another page that shows the same span and polls every 0.3 s
 KEPT = 8  # results: each holds its trace open
+_SOON_S = 0.01  # between polls of who waits to the end; chosen by hand
 _GOODBYE_S = 5.0  # for threads to clean up; reading checks for the end more often
 
 
@@ -38,14 +38,23 @@ class Progress(BytesRead):
     queue_position: int = 0  # 0 while it is read, 1 for the next to be read
 
 
+def finished(
+    poll: Callable[[], Value | Progress], advance: Callable[[Progress], None] = lambda progress: None
+) -> Value:
+    """Poll until there is an answer. Raises what `poll` raises."""
+    while isinstance(answer := poll(), Progress):
+        advance(answer)
+        time.sleep(_SOON_S)
+    return answer
+
+
 class Reading(Generic[Value]):
     """One result on its way. `progress` is replaced as it moves."""
 
-    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]") -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]", made_of: object) -> None:
+        self.progress, self.made_of = progress, made_of
         self.future: Future[Value] = Future()
         self._job: Callable[[Reading[Value]], Value] | None = job
-        self.made_of: object = None
         self.wanted_until = 0.0  # monotonic seconds, if nobody else waits for its place
         self.contested_until = 0.0  # if somebody does
         self.stop: Callable[[], bool] = lambda: False  # what the job asks now and then
@@ -76,9 +85,9 @@ class ReadQueue(Generic[Key, Value]):
         self._closed = False
 
     def ask(
-        self, key: Key, made_of: object, start: Callable[[], Reading[Value]], *, to_the_end: bool = False
+        self, key: Key, made_of: object, progress: Progress, job: Callable[[Reading[Value]], Value]
     ) -> Reading[Value]:
-        """Return the reading of this key, started if there is none; wanted for `PATIENCE_S` more, or to the end.
+        """Return the reading of this key, started if there is none; wanted for `PATIENCE_S` more.
 
         made_of: a result that was computed from something else does not count. One that is on its way does, for files
         that keep changing would otherwise never get to the end.
@@ -86,8 +95,7 @@ class ReadQueue(Generic[Key, Value]):
         with self._changed:
             reading = self._known.pop(key, None)
             if reading is None or (reading.future.done() and reading.made_of != made_of):
-                reading = start()
-                reading.made_of = made_of
+                reading = Reading(progress, job, made_of)
                 self._enqueue(key, reading)
             self._known[key] = reading  # at the end: the least recently used results go first
             # otherwise long queues would be searched for nothing
@@ -95,9 +103,9 @@ class ReadQueue(Generic[Key, Value]):
                 done = [key for key, reading in self._known.items() if reading.future.done()]
                 for oldest in done[: max(0, len(done) - KEPT)]:
                     del self._known[oldest]
-            now = math.inf if to_the_end else self._clock()
-            reading.wanted_until = max(reading.wanted_until, now + PATIENCE_S)
-            reading.contested_until = max(reading.contested_until, now + PATIENCE_IN_QUEUE_S)
+            now = self._clock()
+            reading.wanted_until = now + PATIENCE_S
+            reading.contested_until = now + PATIENCE_IN_QUEUE_S
             return reading
 
     @property
@@ -119,7 +127,7 @@ class ReadQueue(Generic[Key, Value]):
         """Stop a reading unless somebody else asks for it within `GRACE_S` seconds."""
         with self._changed:
             reading = self._known.get(key)
-            if reading is not None and reading.wanted_until < math.inf:
+            if reading is not None:
                 reading.wanted_until = reading.contested_until = self._clock() + GRACE_S
 
     def forget(self, key: Key, reading: Reading[Value]) -> None:

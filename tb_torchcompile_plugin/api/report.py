@@ -40,7 +40,7 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import span_of_run
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
-from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -235,7 +235,7 @@ class _RunReader:
             _log.warning("the ranks of %s could not be joined", self._run, exc_info=error)
         if together:
             self.findings += _located(together.findings, self._run, "", None)
-        return Run(self._run, rows, rank_differences(self._session.ranks_of(self.workers)), together)
+        return Run(self._run, rows, rank_differences(self._session.ranks(self._run)), together)
 
     def _worker(self, worker: WorkerFiles) -> Worker:
         try:
@@ -343,7 +343,7 @@ def all_warnings(report: Report) -> Iterator[Notice]:
                 yield from span.warnings
 
 
-def why_nothing(logdir: str, report: Report) -> str | Notice | None:
+def why_nothing(logdir: str, report: Report) -> UserError | None:
     """Return why there is nothing in a report; None where something was read."""
     workers = [worker for run in report.runs for worker in run.workers]
     if any(run.job for run in report.runs) or any(
@@ -352,10 +352,10 @@ def why_nothing(logdir: str, report: Report) -> str | Notice | None:
         return None
     warnings = list(all_warnings(report))
     if len(warnings) == 1:
-        return warnings[0]
+        return UserError.of(warnings[0])
     if warnings:
-        return f"{logdir}: nothing could be read: see the warnings above"
-    return (
+        return UserError(f"{logdir}: nothing could be read: see the warnings above")
+    return UserError(
         f"{logdir}: no trace, compile summary or TORCH_TRACE log found. "
         "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
     )

@@ -7,7 +7,6 @@ a span is a function of a `Profile` in `analysis/`, and a row here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
@@ -20,8 +19,7 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.jobs import compare_jobs
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
@@ -66,10 +64,10 @@ from tb_torchcompile_plugin.api.parameters import (
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.run_lines import RunLines
-from tb_torchcompile_plugin.api.session import Session, all_read
+from tb_torchcompile_plugin.api.session import Session, soon
 from tb_torchcompile_plugin.api.sheets import Sheets, tables_of
 from tb_torchcompile_plugin.api.starts import starts_of
-from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
+from tb_torchcompile_plugin.job.job import Job, OneRank
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
@@ -78,7 +76,6 @@ from tb_torchcompile_plugin.reader.memo import Memoized
 Answer: TypeAlias = msgspec.Struct | str | bytes | Download
 About = TypeVar("About")
 Result = TypeVar("Result")
-_PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
 
 
 @dataclass(frozen=True)
@@ -101,11 +98,6 @@ class Route(Generic[About]):
     parameters: tuple[Parameter, ...] = ()
     # keeps the line of the run, for those who open it later
     keep: Callable[[RunLines, Any], None] | None = None
-
-    @property
-    def about(self) -> str:
-        """The name of its subject."""
-        return self.subject.name
 
     @cached_property
     def answer(self) -> type[Any]:
@@ -134,11 +126,6 @@ def _layouts() -> Sheets:
         name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
     }
     return Sheets({name: tables_of(answer) for name, answer in answers.items()})
-
-
-def _keep_span(lines: RunLines, about: Profile | CompileData) -> None:
-    if isinstance(about, Profile):
-        lines.keep_span(about)
 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
@@ -185,7 +172,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_with_costs),
-    Route("overview", SPAN_OR_WORKER, overview, keep=_keep_span),
+    Route("overview", SPAN_OR_WORKER, overview, keep=RunLines.keep_span),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
@@ -267,19 +254,4 @@ def _compute(about: Any, route: Route[Any], answers: AnswerStore, lines: RunLine
 
 def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> Result | Progress:
     """Compute an answer by a thread of its own: no request waits long, whoever asks."""
-    future = about.begin(question, *arguments)
-    wait([future], _PATIENCE_S)
-    return future.result() if future.done() else all_read(_profile_of(about))
-
-
-def _profile_of(about: object) -> Profile | None:
-    """Return what the answer is computed from; of several, the last."""
-    if isinstance(about, Jobs):
-        return _profile_of(about.candidate)
-    if isinstance(about, TracedJob):
-        return about.ranks[-1].profile
-    if isinstance(about, OneRank):
-        return about.profile
-    if isinstance(about, Sides):
-        return about.candidate.profile
-    return about if isinstance(about, Profile) else None
+    return soon(about.begin(question, *arguments), about)

@@ -1,47 +1,21 @@
-"""Keep a line of each run, so that all runs can be listed, and read the runs that have none, newest first.
+"""Keep a line of each run, so that all runs can be listed without reading them again.
 
-They are read in the background, one after the other, while somebody asks for all runs. What somebody opened is read
-first. Of each run the line alone is kept. A report, which has just read all of a run, does not ask here.
+A report, which has just read all of a run, does not ask here.
 """
 
-import weakref
 from collections.abc import Sequence
 from functools import partial
-from time import sleep
-from typing import Protocol
 
 from tb_torchcompile_plugin.analysis.compare import all_runs as lines
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program, program_of_data
-from tb_torchcompile_plugin.api.catalog import Catalog, SpanFiles, files_of, recorded_ns
-from tb_torchcompile_plugin.api.joined import why_not
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
+from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
-from tb_torchcompile_plugin.reader.cache.copies import read
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data, with_makers
-from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 MAX_IN_MEMORY = 10_000  # lines of some hundred bytes: one for each run of the largest logdirs
-_READ_AHEAD = 8  # runs in the queue: whoever asks again asks for more
-_PAUSE_S = 0.2  # between looks whether a reading may go on
-
-
-class ListedRuns(Protocol):
-    """What the runs are read from: a session."""
-
-    catalog: Catalog
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether a trace that somebody opened is being read."""
-        ...
-
-    def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
-        """Return a span whose trace was read."""
-        ...
 
 
 class RunLines:
@@ -50,51 +24,6 @@ class RunLines:
     def __init__(self) -> None:
         self._store = AnswerStore(MAX_IN_MEMORY, large_files_only=False)
         self._tried: dict[AnswerSource, str] = {}  # what was read for its line, and why that failed or ""
-        self._queue: ReadQueue[str, None] = ReadQueue(places=1)
-        weakref.finalize(self, self._queue.close)
-
-    def close(self) -> None:
-        """Read no more."""
-        self._queue.close()
-
-    def all_runs(self, session: ListedRuns, pin: str) -> lines.AllRuns:
-        """Return a line for each run, and begin to read the newest that have none.
-
-        Asking again keeps the reading alive; otherwise it stops after a while.
-        """
-        runs = [self.of(run.run, workers) for run, workers in session.catalog.last().runs if workers]
-        waiting = sorted(
-            (run.place for run in runs if run.is_waiting), key=lambda place: -(place.recorded_s or 0)
-        )
-        for place in waiting[:_READ_AHEAD]:
-            start = partial(
-                Reading, Progress(place.run, 0, 0, 0, None), partial(self._read, session, place.run)
-            )
-            self._queue.ask(place.run, place.span, start)
-        return lines.all_runs(runs, pin, waiting[0].run if waiting else "")
-
-    def _read(self, session: ListedRuns, run: str, reading: Reading[None]) -> None:
-        """Read what the line of a run shows. What cannot be read is not tried again until it changes."""
-        workers = session.catalog.workers(run)
-        place, worker, span = span_of_run(run, workers)
-        problem = ""
-        try:
-            data, _ = with_makers(worker, workers, read_compile_data, Memo(1))
-            if data is not None:
-                self._keep_compiled(worker, data)
-            if place.span is not None:
-                found = session.catalog.span((run, worker.worker, place.span))
-                give_way = partial(_give_way, session, reading)
-                trace = read(found.span.file, None, None, give_way)
-                if give_way():
-                    raise Cancelled("nobody asks for all runs any more")
-                self.keep_span(session.opened(found, trace, data))
-        except Cancelled:
-            raise
-        except Exception as error:
-            file = span.file if span else worker.compile_files[0]
-            problem = f"It cannot be read: {why_not(file, error).problem}"
-        self._tried[_source(worker, span, workers)] = problem
 
     def of(self, run: str, workers: Sequence[WorkerFiles]) -> lines.KnownRun:
         """Return what is known of a run."""
@@ -124,12 +53,17 @@ class RunLines:
         known = (self._store.get("program", ProgramFacts, source) for source in sources if source.files)
         return next(filter(None, known), None)
 
-    def keep_span(self, profile: Profile) -> None:
+    def keep_span(self, about: Profile | CompileData) -> None:
         """Keep the line of a span, and what program it is of."""
-        source = AnswerSource(profile.files)
-        if source.files:
-            self._store.get("line", lines.SpanLine, source, partial(profile.of, lines.span_line))
-            self._store.get("program", ProgramFacts, source, partial(profile.of, program))
+        if isinstance(about, Profile) and about.files:
+            source = AnswerSource(about.files)
+            self._store.get("line", lines.SpanLine, source, partial(about.of, lines.span_line))
+            self._store.get("program", ProgramFacts, source, partial(about.of, program))
+
+    def keep_problem(self, run: str, workers: Sequence[WorkerFiles], problem: str) -> None:
+        """Keep why a run cannot be read, "" where it was: it is not tried again until it changes."""
+        _, worker, span = span_of_run(run, workers)
+        self._tried[_source(worker, span, workers)] = problem
 
     def begin_span(self, about: Profile | CompileData) -> None:
         """Keep the same on a thread of its own, which nobody waits for."""
@@ -142,7 +76,7 @@ class RunLines:
             source = AnswerSource(tuple(file for rank in job.ranks for file in rank.profile.files))
             self._store.get("job_line", lines.FirstFinding, source, partial(job.of, lines.job_line))
 
-    def _keep_compiled(self, worker: WorkerFiles, data: CompileData) -> None:
+    def keep_compiled(self, worker: WorkerFiles, data: CompileData) -> None:
         """Keep the line of a worker by what it compiled."""
         source = AnswerSource(tuple(worker.compile_files))
         self._store.get("compile_line", lines.CompileLine, source, partial(data.of, lines.compile_line))
@@ -154,13 +88,6 @@ def _source(worker: WorkerFiles, span: SpanFile | None, workers: Sequence[Worker
     if span is None:
         return AnswerSource(tuple(worker.compile_files))
     return AnswerSource(files_of(worker, span, workers))
-
-
-def _give_way(session: ListedRuns, reading: Reading[None]) -> bool:
-    """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
-    while session.is_reading and not reading.stop():
-        sleep(_PAUSE_S)
-    return reading.stop()
 
 
 def span_of_run(

@@ -5,24 +5,23 @@ A `Session` keeps what it read until a file changes. `api.routes` lists the ques
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
-from tb_torchcompile_plugin.api.run_lines import RunLines
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
+from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
@@ -32,7 +31,7 @@ from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace
 
 Result = TypeVar("Result")
 
@@ -40,7 +39,9 @@ MAX_ANSWERS = 400  # in memory: about as many as there are questions about the 8
 MAX_COMPILE_DATA = 32  # workers
 MAX_COMBINED = 12  # comparisons, jobs and start-ups: each holds all of its traces, or compile data
 _READ_AT_ONCE = 2  # ranks of a job
-_PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
+_READ_AHEAD = 8  # runs in the queue for their lines: whoever asks again asks for more
+_PAUSE_S = 0.2  # between looks whether a reading of a line may go on
+PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
@@ -56,9 +57,6 @@ class _MemberRead(NamedTuple):
         """Whether it need not be read again."""
         is_whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
         return is_whole and self.files == files and monotonic() <= self.until_s
-
-
-_MembersRead = dict[jobs.Member, _MemberRead]
 
 
 class NoCompileData(NotFound):
@@ -79,14 +77,16 @@ class Session:
         self.lines, self._ahead = RunLines(), ahead
         self.catalog = Catalog(logdirs, within, self.lines.program)
         self._queue: ReadQueue[Ids, Profile] = ReadQueue()
-        weakref.finalize(self, self._queue.close)  # also when the process ends
+        self._runs_queue: ReadQueue[str, None] = ReadQueue(places=1)  # in the background
+        for queue in (self._queue, self._runs_queue):
+            weakref.finalize(self, queue.close)  # also when the process ends
         self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
         self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
         self._queue.close()
-        self.lines.close()
+        self._runs_queue.close()
 
     def look(self) -> Listing:
         """List the logdir. Reads first and last bytes of files that are new; parses nothing."""
@@ -97,13 +97,48 @@ class Session:
         return runs_in(self.look())
 
     def all_runs(self, pin: str) -> AllRuns:
-        """Return a line for each run. pin: the run to compare the others with, or ""."""
-        return self.lines.all_runs(self, pin)
+        """Return a line for each run, and begin to read the newest that have none in the background.
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a trace that somebody opened is being read."""
-        return self._queue.is_busy
+        pin: the run to compare the others with, or "". Asking again keeps the reading alive; otherwise it stops after a
+        while.
+        """
+        runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
+        waiting = sorted(
+            (run.place for run in runs if run.is_waiting), key=lambda place: -(place.recorded_s or 0)
+        )
+        for place in waiting[:_READ_AHEAD]:
+            progress = Progress(place.run, 0, 0, 0, None)
+            self._runs_queue.ask(place.run, place.span, progress, partial(self._read_line, place.run))
+        return all_runs(runs, pin, waiting[0].run if waiting else "")
+
+    def _read_line(self, run: str, reading: Reading[None]) -> None:
+        """Read what the line of a run shows; what somebody opened is read first."""
+        workers = self.catalog.workers(run)
+        place, worker, span = span_of_run(run, workers)
+        problem = ""
+        try:
+            data, _ = with_makers(worker, workers, read_compile_data, Memo(1))
+            if data is not None:
+                self.lines.keep_compiled(worker, data)
+            if place.span is not None:
+                found = self.catalog.span((run, worker.worker, place.span))
+                give_way = partial(self._give_way, reading)
+                trace = read(found.span.file, None, None, give_way)
+                if give_way():
+                    raise Cancelled("nobody asks for all runs any more")
+                self.lines.keep_span(self.opened(found, trace, data))
+        except Cancelled:
+            raise
+        except Exception as error:
+            file = span.file if span else worker.compile_files[0]
+            problem = f"It cannot be read: {why_not(file, error).problem}"
+        self.lines.keep_problem(run, workers, problem)
+
+    def _give_way(self, reading: Reading[None]) -> bool:
+        """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
+        while self._queue.is_busy and not reading.stop():
+            sleep(_PAUSE_S)
+        return reading.stop()
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -118,9 +153,14 @@ class Session:
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Return what a worker compiled. Raises NotFound, and NoCompileData where none could be read."""
         data, notices = self.with_packages(run, self.catalog.worker(run, worker))
-        if data is None:
-            raise _no_compile_data(worker, notices)
-        return data
+        if data is not None:
+            return data
+        if notices:
+            raise NoCompileData.of(notices[0])
+        raise NoCompileData(
+            f"worker {worker!r} has no compile data",
+            next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
+        )
 
     def compile_data_of(self, worker: WorkerFiles) -> DataRead:
         """Return the compile data of a worker, None where none can be read, and what could not be read."""
@@ -136,18 +176,14 @@ class Session:
         return with_makers(worker, self.catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
-        """Return the ranks of a run that have compile data. Raises NotFound."""
-        return self.ranks_of(self.catalog.workers(run))
+        """Return each rank of a run that has compile data. Raises NotFound.
 
-    def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
-        """Return each rank once. Of two workers with one rank the later name counts."""
+        Of two workers with one rank the later name counts.
+        """
+        workers = self.catalog.workers(run)
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
-
-    def job_members(self, run: str, span: str = "") -> list[jobs.Member]:
-        """Return the spans of a run that were recorded with this one, or with the newest. Raises NotFound."""
-        return jobs.members(self.catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> jobs.Job | Progress:
         """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.
@@ -158,14 +194,11 @@ class Session:
         workers = self.catalog.workers(run)
         if jobs.prefers_digests(workers):
             files = jobs.digest_files(workers, span)
-            future = self.combined.begin((run, *files), partial(jobs.job_of_digests, files, span), files)
-            wait([future], _PATIENCE_S)
-            if not future.done():
-                return all_read(None)
-            if (job := future.result()) is None:
+            begun = self.combined.begin((run, *files), partial(jobs.job_of_digests, files, span), files)
+            if (job := soon(begun, None)) is None:
                 raise no_job(run, [])
             return job
-        spans = self.job_members(run, span)
+        spans = jobs.members(workers, span)
         if len(spans) > MOST_TRACED:
             raise UserError(
                 f"the {len(spans):,} ranks of run {run!r} have no digests, and not all of their traces have been read",
@@ -191,25 +224,15 @@ class Session:
                 f"run {run!r} does not contain traces of two ranks",
                 next_step="Record all ranks into one folder, each with its own worker_name",
             )
-        members_read: _MembersRead = self.combined.get(("members", run, *spans), dict)
-        read: dict[jobs.Member, Profile | Notice | None] = {}
-        waiting: list[Progress] = []
-        for member in spans:
-            answer = self._poll_member(run, member, members_read)
-            if not isinstance(answer, Progress):
-                read[member] = answer
-            elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
-                break
-        if waiting:
-            return waiting[0]
+        read = self._poll_members(run, spans)
+        if isinstance(read, Progress):
+            return read
         profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
         selected = jobs.recorded_together(
             {member: jobs.recorded_at(profile) for member, profile in profiles.items()}, span
         )
-        future = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
-        if not future.done():
-            return all_read(next(iter(profiles.values()), None))
-        if (job := future.result()) is None:
+        begun = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
+        if (job := soon(begun, next(iter(profiles.values()), None))) is None:
             raise no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
@@ -221,55 +244,59 @@ class Session:
         return self.combined.get(("jobs", run, span, run2, span2), partial(Jobs, *both), both)
 
     def job(self, run: str, span: str = "") -> jobs.TracedJob | None:
-        """Read the traces of a job one after the other; None where those of fewer than two ranks can be read."""
-        read: dict[jobs.Member, Profile | Notice | None] = {}
-        for member in self.job_members(run, span):
-            try:
-                read[member] = self.profile(run, member.worker, member.span)
-            except Exception as error:
-                read[member] = why_not(self.trace_file(run, member.worker, member.span), error)
-        return job_of(read, span)
+        """Read the traces of a job; None where those of fewer than two ranks can be read."""
+        spans = jobs.members(self.catalog.workers(run), span)
+        return job_of(finished(partial(self._poll_members, run, spans)), span)
 
-    def _poll_member(self, run: str, member: jobs.Member, read: _MembersRead) -> Profile | Progress | Notice:
-        """Keep what was read until all of the job is: it may have more ranks than the queue keeps readings.
+    def _poll_members(
+        self, run: str, spans: list[jobs.Member]
+    ) -> dict[jobs.Member, Profile | Notice | None] | Progress:
+        """Return the spans of a job with their traces, or why one cannot be read, which is tried again after a while.
 
-        What could not be read is tried again after a while.
+        What was read is kept until all of the job is: it may have more ranks than the queue keeps readings.
         """
-        found = self.catalog.span((run, member.worker, member.span))
-        known = read.get(member)
-        if known is None or not known.is_valid(found.files):
+        kept: dict[jobs.Member, _MemberRead] = self.combined.get(("members", run, *spans), dict)
+        waiting: list[Progress] = []
+        for member in spans:
+            found = self.catalog.span((run, member.worker, member.span))
+            if member in kept and kept[member].is_valid(found.files):
+                continue
             try:
                 answer = self.poll_profile(run, member.worker, member.span)
-                if isinstance(answer, Progress):
-                    return answer
-                known = _MemberRead(found.files, answer, inf)
             except Exception as error:
-                known = _MemberRead(found.files, why_not(found.span.file, error), monotonic() + _RETRY_S)
-            read[member] = known
-        return known.answer
+                notice = why_not(found.span.file, error)
+                kept[member] = _MemberRead(found.files, notice, monotonic() + _RETRY_S)
+                continue
+            if not isinstance(answer, Progress):
+                kept[member] = _MemberRead(found.files, answer, inf)
+            elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
+                break
+        return waiting[0] if waiting else {member: kept[member].answer for member in spans}
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""
-        profile = self.poll_profile(run, worker, span, to_the_end=True)
-        assert isinstance(profile, Profile)
-        return profile
+        return finished(partial(self.poll_profile, run, worker, span))
 
-    def poll_profile(
-        self, run: str, worker: str, span: str, *, to_the_end: bool = False
-    ) -> Profile | Progress:
-        """Return the same; while the trace is being read, how far that is, unless this waits `to_the_end`.
+    def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
+        """Return the same; while the trace is being read, how far that is.
 
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
-        reading = self._reading(ids, to_the_end=to_the_end)
-        if not to_the_end and not reading.future.done():
-            return self._queue.progress(reading)
-        try:
-            return reading.future.result()
-        except Exception:  # told once: the cause may be gone when somebody asks again
+        found = self.catalog.span(ids)
+        progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
+        job = partial(self._read_span, ids)
+        while (reading := self._queue.ask(ids, found.source, progress, job)).future.done():
+            try:
+                profile = reading.future.result()
+            except Exception:  # told once: the cause may be gone when somebody asks again
+                self._queue.forget(ids, reading)
+                raise
+            if profile.trace.is_whole():
+                return profile
+            # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
-            raise
+        return self._queue.progress(reading)
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
         """Return a span, or without one what the worker compiled."""
@@ -300,21 +327,6 @@ class Session:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
         self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
-
-    def _reading(self, ids: Ids, *, to_the_end: bool) -> Reading[Profile]:
-        found = self.catalog.span(ids)
-
-        def start() -> Reading[Profile]:
-            progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
-            return Reading(progress, partial(self._read_span, ids))
-
-        reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
-        is_read = reading.future.done() and reading.future.exception() is None
-        if is_read and not reading.future.result().trace.is_whole():
-            # what was read is gone: its columns lie in the cache, where others may write
-            self._queue.forget(ids, reading)
-            reading = self._queue.ask(ids, found.source, start, to_the_end=to_the_end)
-        return reading
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         found = self.catalog.span(ids)
@@ -347,12 +359,29 @@ def check(logdir: str) -> None:
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
-def all_read(profile: Profile | None) -> Progress:
-    """Return the progress that is shown while something is computed from what was read."""
+def soon(begun: Future[Result], about: object) -> Result | Progress:
+    """Return what a thread computes, otherwise that what it is about is read: no request waits long."""
+    wait([begun], PATIENCE_S)
+    if begun.done():
+        return begun.result()
+    profile = _profile_of(about)
     if profile is None or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
+
+
+def _profile_of(about: object) -> Profile | None:
+    """Return what the answer is computed from; of several, the last."""
+    if isinstance(about, Jobs):
+        return _profile_of(about.candidate)
+    if isinstance(about, jobs.TracedJob):
+        return about.ranks[-1].profile
+    if isinstance(about, jobs.OneRank):
+        return about.profile
+    if isinstance(about, Sides):
+        return about.candidate.profile
+    return about if isinstance(about, Profile) else None
 
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
@@ -366,32 +395,18 @@ def _will_retry(notices: list[Notice]) -> list[Notice]:
     ]
 
 
-def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
-    if notices:
-        return NoCompileData.of(notices[0])
-    return NoCompileData(
-        f"worker {worker!r} has no compile data",
-        next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
-    )
-
-
 def _poll_both(
     first: Callable[[], Result | Progress], second: Callable[[], Result | Progress]
 ) -> tuple[Result, Result] | Progress:
     """Poll both sides of a comparison, so that both are read at a time."""
-    with _named_side("baseline"):
-        before = first()
-    with _named_side("candidate"):
-        after = second()
+    both: list[Result | Progress] = []
+    for side, poll in (("baseline", first), ("candidate", second)):
+        try:
+            both.append(poll())
+        except UserError as error:
+            named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
+            raise type(error).of(named) from error
+    before, after = both
     if isinstance(before, Progress):
         return before
     return after if isinstance(after, Progress) else (before, after)
-
-
-@contextmanager
-def _named_side(side: str) -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        named = replace(error.notice, problem=f"{side}: {error.notice.problem}")
-        raise type(error).of(named) from error

@@ -8,9 +8,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
 from tb_torchcompile_plugin.analysis.compare.conditions import InvalidGateError
-from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tb-torchcompile", description="Show what torch.compile did, from the files of a logdir."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
     mcp = commands.add_parser("mcp", help="serve an agent over the Model Context Protocol (stdio)")

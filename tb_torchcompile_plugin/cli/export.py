@@ -7,8 +7,7 @@ import re
 import sys
 
 from tb_torchcompile_plugin.analysis.formatting import size
-from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Export
-from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Export
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import visible
@@ -54,23 +53,19 @@ def _megabytes(text: str) -> float:
 
 def _export(arguments: argparse.Namespace) -> None:
     session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file
-    chosen = Chosen(
-        run=arguments.only_run,
-        worker=arguments.only_worker,
-        span=arguments.only_span,
-        compare=arguments.compare,
-        step=step_name(int(step)) if re.fullmatch(r"\d+", step) else step,
-        code=not arguments.no_code,
-        timeline_bytes=round(arguments.budget * 1e6),
-        logdir=arguments.logdir,
-    )
     with text.progress_bar() as advance:
-
-        def show(progress: Progress) -> None:
-            if progress.file and progress.bytes_total:  # it is about reading a file
-                advance(progress)
-
-        export = Export(session, chosen, show)
+        export = Export(
+            session,
+            run=arguments.only_run,
+            worker=arguments.only_worker,
+            span=arguments.only_span,
+            compare=arguments.compare,
+            step=step_name(int(step)) if re.fullmatch(r"\d+", step) else step,
+            code=not arguments.no_code,
+            timeline_bytes=round(arguments.budget * 1e6),
+            logdir=arguments.logdir,
+            advance=advance,
+        )
         with explain_write_errors(file), write_atomically(file) as target:
             for block in export.blocks():
                 target.write(block)

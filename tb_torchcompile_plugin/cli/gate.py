@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from xml.etree import ElementTree
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import SUFFIX, save
 from tb_torchcompile_plugin.analysis.compare.conditions import ALLOWED, InvalidGateError, read_settings
 from tb_torchcompile_plugin.analysis.compare.gate import (
     GateCause,
     GateCondition,
-    GateOutcome,
     GateReport,
     Verdict,
     format_value,
@@ -27,7 +27,6 @@ from tb_torchcompile_plugin.analysis.compare.gate import (
 )
 from tb_torchcompile_plugin.analysis.compare.measures import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
-from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.text_table import print_lines
@@ -193,32 +192,27 @@ def junit(report: GateReport) -> str:
     A condition that holds is a failure, one that cannot be checked an error; without conditions there is one case:
     whether the runs can be compared.
     """
-    name = _xml(report.name or report.candidate)
-    suite = ElementTree.Element("testsuite", name=f"torch.compile: {name}")
-    for row in report.conditions:
-        _add_case(suite, row.condition, row.outcome, row.sentence, "\n".join(map(_in_a_line, row.causes)))
-    if not report.conditions:
-        outcome: GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
-        _add_case(suite, "comparable", outcome, report.verdict)
+    cases: list[tuple[str, str, str, Sequence[GateCause]]]
+    cases = [(row.condition, row.outcome, row.sentence, row.causes) for row in report.conditions]
+    if not cases:
+        outcome = "unknown" if report.outcome == "not_comparable" else "passed"
+        cases = [("comparable", outcome, report.verdict, ())]
+    name = f"torch.compile: {_xml(report.name or report.candidate)}"
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name=name)
+    for title, outcome, sentence, causes in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=_xml(title))
+        if outcome in ("failed", "unknown"):
+            kind = "failure" if outcome == "failed" else "error"
+            problem = ElementTree.SubElement(case, kind, message=_xml(sentence))
+            problem.text = _xml("\n".join((sentence, *map(_in_a_line, causes))))
+        else:
+            ElementTree.SubElement(case, "system-out").text = _xml(sentence)
     suite.set("tests", str(len(suite)))
     for kind, count in (("failures", "testcase/failure"), ("errors", "testcase/error")):
         suite.set(kind, str(len(suite.findall(count))))
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _add_case(
-    suite: ElementTree.Element, name: str, outcome: GateOutcome, sentence: str, causes: str = ""
-) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=_xml(name))
-    if outcome in ("failed", "unknown"):
-        kind = "failure" if outcome == "failed" else "error"
-        problem = ElementTree.SubElement(case, kind, message=_xml(sentence))
-        problem.text = _xml(f"{sentence}\n{causes}".strip())
-    else:
-        ElementTree.SubElement(case, "system-out").text = _xml(sentence)
 
 
 def _xml(text: str) -> str:
@@ -290,5 +284,5 @@ def _save_baseline(arguments: argparse.Namespace) -> None:
             next_step="Pass the file as last argument",
         )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
-    size_bytes = save(runs, file, plugin_version() or "")
+    size_bytes = save(runs, file, __version__)
     print(f"{file}: {plural(len(runs), 'run')}, {size(size_bytes)}")

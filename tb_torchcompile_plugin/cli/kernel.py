@@ -37,8 +37,9 @@ def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) 
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
     matches = find_kernels(open_logdir(logdir), name, graph)
     if extract is None:
+        console = text_table.stdout_console()
         for match in matches:
-            print_match(match)
+            _print_match(console, match)
     else:
         text_table.write_text(extract, benchmark_of(matches, os.path.basename(extract)))
         print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
@@ -111,9 +112,8 @@ def _kernels(session: Session) -> Iterator[KernelMatch]:
                         yield KernelMatch(where, name, graph.graph_key, code, None)
 
 
-def print_match(match: KernelMatch) -> None:
-    """Print a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
-    console = text_table.stdout_console()
+def _print_match(console: Console, match: KernelMatch) -> None:
+    """Print a kernel: numbers, launch configurations, the user's lines, the source."""
     text_table.print_lines(console, match.name, f"  {match.where}")
     if match.ran:
         profile, row = match.ran

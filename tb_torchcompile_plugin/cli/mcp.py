@@ -7,16 +7,16 @@ import argparse
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
-from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span, plugin_version
+from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
+from tb_torchcompile_plugin.reader.memo import Memo
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -75,9 +76,7 @@ def server(logdir: str) -> "MCPServer":
                 cause = error.__cause__ if isinstance(error.__cause__, UserError) else error
                 raise ToolError(str(cause)) from error
 
-    answering = Server(
-        "tb-torchcompile", instructions=INSTRUCTIONS, version=plugin_version() or "", log_level="WARNING"
-    )
+    answering = Server("tb-torchcompile", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for name, tool in tools.items():
         answering.add_tool(tool, name=name, annotations=read_only, structured_output=False)
@@ -165,10 +164,8 @@ class Tools:
         """Take a local folder or file; nothing outside it is read."""
         check(root)
         self._root = root
-        within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
-        self._within = within
-        self._lock = Lock()
-        self._logdirs: dict[str, Logdir] = {}  # the one used last at the end
+        self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
+        self._logdirs = Memo(_MAX_LOGDIRS)
 
     def runs(self, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """List runs, workers and spans, and the sections of a report. Does not read traces."""
@@ -247,12 +244,7 @@ class Tools:
                 next_step="Use a run, a file or a folder below it, as listed by list()",
             )
         check(full_path)
-        with self._lock:
-            logdir = self._logdirs.pop(full_path, None) or Logdir(Session([("", full_path)], self._within))
-            self._logdirs[full_path] = logdir
-            if len(self._logdirs) > _MAX_LOGDIRS:  # the oldest stops what it still reads
-                self._logdirs.pop(next(iter(self._logdirs))).session.close()
-        return logdir
+        return self._logdirs.get(full_path, lambda: Logdir(Session([("", full_path)], self._within)))
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
         """name: a run, otherwise a path; "" for all of the logdir."""

@@ -40,6 +40,8 @@ def progress_bar() -> Iterator[Callable[[BytesRead], None]]:
         tasks: dict[str, int] = {}
 
         def advance(read: BytesRead) -> None:
+            if not read.file:  # something is computed
+                return
             if read.file not in tasks:
                 tasks[read.file] = bar.add_task(read.file, total=read.bytes_total)
             bar.update(tasks[read.file], completed=read.bytes_read)  # type: ignore[arg-type]  # a TaskID is an int

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.api.catalog import Ids, newest_span, no_trace
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
 from tb_torchcompile_plugin.errors import WrongArgument
-from tb_torchcompile_plugin.job.job import one_rank
+from tb_torchcompile_plugin.job.job import members, one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
 _MAX_JOB_BYTES = 500_000_000
@@ -47,9 +47,9 @@ def _offer(
     session: Session, run: str, worker: str, span: str
 ) -> tuple[PossibleFixes, Callable[[tuple[str, ...]], Scenario]]:
     """Return the fixes and how to evaluate them: for a rank within its job, where that is read quickly."""
-    members = {(member.worker, member.span): member.rank for member in session.job_members(run, span)}
-    rank = members.get((worker, span))
-    is_small = sum(session.trace_file(run, *ids).size for ids in members) <= _MAX_JOB_BYTES
+    ranks = {row[1:]: row.rank for row in members(session.catalog.workers(run), span)}
+    rank = ranks.get((worker, span))
+    is_small = sum(session.trace_file(run, *ids).size for ids in ranks) <= _MAX_JOB_BYTES
     job = session.job(run, span) if rank is not None and is_small else None
     if job is None or rank is None or rank not in job.numbers:
         profile = session.profile(run, worker, span)

@@ -16,8 +16,8 @@ from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
-from tb_torchcompile_plugin.api.export.export import Chosen, Export
+from tb_torchcompile_plugin.api.bodies import SOURCE, Body, Download, anchor, started, terms
+from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -93,9 +93,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             **answers,
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
             "/definitions": responses.route(
-                lambda request: responses.respond(request, page().encode(), "text/html")
+                lambda request: responses.respond(request, Body("text/html", page().encode()))
             ),
-            "/terms": responses.route(lambda request: responses.json(request, terms())),
+            "/terms": responses.route(lambda request: responses.answer(request, terms())),
             "/export": responses.route(self._export),
             "/static/index.js": static,  # TensorBoard requires a route of its own for the entry module
             "/static/*": static,
@@ -116,8 +116,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _export(self, request: Request) -> Response:
         """Send a run as one file, which is written meanwhile."""
         run, worker, span, compare, step, code = values(_EXPORT, request.args)
-        chosen = Chosen(run, worker, span, compare, step, bool(code), logdir=self._logdir)
-        export = Export(self._session, chosen)
+        export = Export(self._session, run, worker, span, compare, step, bool(code), logdir=self._logdir)
         return responses.download(Download(f"{export.title}.html", started(export.blocks())))
 
 

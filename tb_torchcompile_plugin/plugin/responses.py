@@ -10,18 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
 from isal import igzip
 from tensorboard.backend import http_util
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
-from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
+from tb_torchcompile_plugin.api.bodies import Body, Download, body_of, error_body
 from tb_torchcompile_plugin.api.export.page import STATIC
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import Answer
-from tb_torchcompile_plugin.errors import ApiErrorBody, BadRequest, NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import BadRequest, NotFound, Notice, UserError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
@@ -35,42 +33,32 @@ READ = ("GET", "HEAD")
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 
-def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ) -> "WSGIApplication":
-    """Return a WSGI application that answers these methods with `respond`, and every error in the one shape."""
+def route(handle: Callable[[Request], Response], methods: Sequence[str] = READ) -> "WSGIApplication":
+    """Return a WSGI application that answers these methods with `handle`, and every error in the one shape."""
 
     def answer(request: Request) -> Response:
         try:
             if request.method not in methods:
                 notice = Notice("", f"{request.method} is not allowed here", next_step=f"Use {methods[0]}")
-                return _error(request, 405, "bad_request", notice, [("Allow", ", ".join(methods))])
-            return respond(request)
+                body = error_body("bad_request", notice, 405)
+                return respond(request, body, [("Allow", ", ".join(methods))])
+            return handle(request)
         except UserError as error:
-            return _error(request, error.status, error.code, error.notice)
+            return respond(request, error_body(error.code, error.notice, error.status))
         except Exception as error:
             logger.error("%s failed: %s", request.path, _one_line(error))
             next_step = "Report the error that TensorBoard logged"
             notice = Notice("", "the plugin failed on the server", next_step=next_step)
-            return _error(request, 500, "internal", notice)
+            return respond(request, error_body("internal", notice, 500))
 
     return Request.application(answer)
 
 
-def answer(request: Request, value: Answer | Progress) -> Response:
+def answer(request: Request, value: object) -> Response:
     """Send `value` by its type; a progress with status 202."""
     if isinstance(value, Progress):
-        return json(request, {"progress": value}, 202)
-    if isinstance(value, str):
-        return respond(request, text_body(value), "text/plain", headers=[_NOSNIFF])
-    if isinstance(value, bytes):
-        return respond(request, value, "application/octet-stream", headers=[_NOSNIFF])
-    if isinstance(value, Download):
-        return download(value)
-    return json(request, value)
-
-
-def json(request: Request, value: object, status: int = 200) -> Response:
-    """Send `value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
-    return respond(request, json_body(value), "application/json", status)
+        return respond(request, body_of({"progress": value})._replace(status=202))
+    return download(value) if isinstance(value, Download) else respond(request, body_of(value))
 
 
 def download(file: Download) -> Response:
@@ -92,12 +80,7 @@ def static(request: Request) -> Response:
     if path is None:
         raise NotFound("there is no such file", next_step="Reload the page: the plugin may have been updated")
     mime_type = _MIME_TYPES.get(Path(name).suffix, "application/octet-stream")
-    return respond(request, Path(path).read_bytes(), mime_type)
-
-
-def _error(request: Request, status: int, code: str, notice: Notice, headers: Pairs = ()) -> Response:
-    error = ApiErrorBody(code, notice.problem, notice.file, notice.next_step)
-    return respond(request, msgspec.json.encode({"error": error}), "application/json", status, headers)
+    return respond(request, Body(mime_type, Path(path).read_bytes()))
 
 
 class _EmptyResponse(Response):
@@ -134,21 +117,19 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
 
 
-def respond(
-    request: Request, body: bytes, mime_type: str, status: int = 200, headers: Pairs = ()
-) -> Response:
-    """Send bytes, long ones compressed."""
-    headers = [*headers]
+def respond(request: Request, body: Body, headers: Pairs = ()) -> Response:
+    """Send an answer, a long one compressed."""
+    (mime_type, data, status), headers = body, [*headers]
     if status == 200:
         # Browsers keep an answer under its tag, and ask each time whether it is still valid.
-        tag = f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+        tag = f'W/"{hashlib.blake2b(data, digest_size=16).hexdigest()}"'
         headers += [("ETag", tag), ("Vary", "Accept-Encoding")]
         if request.if_none_match.contains_raw(tag):
             return empty(304, mime_type, [*headers, ("Cache-Control", "no-cache, must-revalidate")])
     encoding = None
-    if len(body) >= _MIN_COMPRESSED_BYTES:
-        body, encoding = igzip.compress(body, compresslevel=2, mtime=0), "gzip"
+    if len(data) >= _MIN_COMPRESSED_BYTES:
+        data, encoding = igzip.compress(data, compresslevel=2, mtime=0), "gzip"
     response: Response = http_util.Respond(
-        request, body, mime_type, code=status, content_encoding=encoding, headers=headers
+        request, data, mime_type, code=status, content_encoding=encoding, headers=headers
     )
     return response

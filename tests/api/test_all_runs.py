@@ -1,4 +1,4 @@
-"""run_lines.py: all runs of a logdir in a line each, read in the background."""
+"""run_lines.py, session.py: all runs of a logdir in a line each, read in the background."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +10,9 @@ import pytest
 from recordings import Recording
 from served import in_the_end, wait_for
 from tb_torchcompile_plugin.analysis.compare.all_runs import NO_COMPILE_DATA, WAITING, AllRuns
-from tb_torchcompile_plugin.api import run_lines
+from tb_torchcompile_plugin.api import session as sessions
 from tb_torchcompile_plugin.api.catalog import BaselineRef
+from tb_torchcompile_plugin.api.read_queue import ReadQueue
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -63,15 +64,16 @@ def test_every_run_is_read_and_kept(tmp_path: Path, session: Session) -> None:
 
 
 def order_of_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs whose traces are read, in order."""
+    """The runs whose traces are read for their lines, without a progress, in order."""
     order: list[str] = []
-    read = vars(run_lines)["read"]
+    read = vars(sessions)["read"]
 
-    def noting(file: File, *arguments: Any) -> Any:
-        order.append(Path(file.path).parent.name)
-        return read(file, *arguments)
+    def noting(file: File, advance: Any, *arguments: Any) -> Any:
+        if advance is None:
+            order.append(Path(file.path).parent.name)
+        return read(file, advance, *arguments)
 
-    monkeypatch.setattr(run_lines, "read", noting)
+    monkeypatch.setattr(sessions, "read", noting)
     return order
 
 
@@ -97,7 +99,7 @@ def test_nothing_is_read_before_somebody_asks_and_while_a_run_is_opened(
     ask(session, "overview", run="a", worker="w", span=SPAN)
     assert order == []
     is_reading = True
-    monkeypatch.setattr(Session, "is_reading", property(lambda _: is_reading))
+    monkeypatch.setattr(ReadQueue, "is_busy", property(lambda _: is_reading))
     assert session.all_runs("").reading == 1
     ask(session, "step", run="a", worker="w", span=SPAN)  # is not held up
     assert not session.all_runs("").rows[1].read

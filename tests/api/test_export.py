@@ -16,10 +16,10 @@ import pytest
 from browser.panels.exported import Exported, exported, question_of
 from recordings import Recording
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
+from tb_torchcompile_plugin.api.bodies import Body
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import LEFT_OUT, NO_CODE, TIMELINE, VALUES
-from tb_torchcompile_plugin.api.export.export import Chosen, Export
-from tb_torchcompile_plugin.api.export.page import Body
+from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
@@ -41,7 +41,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     def write(logdir: Path, **chosen: Any) -> Exported:
         file = tmp_path_factory.mktemp("exported") / "file.html"
         session = Session([("", str(logdir))])
-        file.write_bytes(b"".join(Export(session, Chosen(logdir=str(logdir), **chosen)).blocks()))
+        file.write_bytes(b"".join(Export(session, logdir=str(logdir), **chosen).blocks()))
         session.close()
         return exported(file)
 

@@ -11,7 +11,7 @@ import pytest
 from browser.rank_traces import write_job
 from served import in_the_end
 from tb_torchcompile_plugin.analysis.causes.findings import Findings
-from tb_torchcompile_plugin.api import read_queue, routes
+from tb_torchcompile_plugin.api import read_queue
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.joined import job_of
 from tb_torchcompile_plugin.api.parameters import number
@@ -66,7 +66,7 @@ def test_no_request_waits_for_what_is_asked_of_a_rank(
         assert goes_on.wait(120)
         return Findings([], 0)
 
-    monkeypatch.setattr(routes, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(session_module, "PATIENCE_S", 0.01)
     route = Route("slow", JOB, slow, (number("rank"),))
 
     def ask(rank: int) -> Answer | Progress:

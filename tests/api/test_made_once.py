@@ -14,7 +14,7 @@ import pytest
 import tb_torchcompile_plugin
 from recordings import Recording
 from served import BREAKS, SPAN, ask_span, make_client, make_plugin
-from tb_torchcompile_plugin.api import routes
+from tb_torchcompile_plugin.api import routes, session
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.reader import memo
 from tb_torchcompile_plugin.reader.memo import Memoized
@@ -60,12 +60,13 @@ def made_more_often(calls: Calls) -> dict[str, int]:
 
 def test_the_tab_makes_every_answer_once(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pages that ask for everything at once, and wait for it: how far it is was another question."""
-    monkeypatch.setattr(routes, "_PATIENCE_S", 60)
+    monkeypatch.setattr(session, "PATIENCE_S", 60)
     client = make_client(make_plugin(recording("breaks")))
     asked = [
-        (name, SPAN if route.about == "span" else BREAKS)
+        (name, SPAN if route.subject.name == "span" else BREAKS)
         for name, route in routes.ROUTES.items()
-        if route.about in ("span", "worker") and all(parameter.optional for parameter in route.parameters)
+        if route.subject.name in ("span", "worker")
+        and all(parameter.optional for parameter in route.parameters)
     ]
     statuses: list[int] = []
 

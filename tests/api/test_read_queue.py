@@ -39,9 +39,6 @@ class Job:
                 raise Cancelled(self.name)
         return f"{self.name} {self.runs}"
 
-    def start(self) -> Reading[str]:
-        return Reading(Progress(self.name, 0, 100, 0, None), self)
-
 
 @pytest.fixture
 def clock() -> Clock:
@@ -56,7 +53,7 @@ def pool(clock: Clock) -> Iterator[ReadQueue[str, str]]:
 
 
 def ask(pool: ReadQueue[str, str], job: Job, made_of: object = 1) -> Reading[str]:
-    return pool.ask(job.name, made_of, job.start)
+    return pool.ask(job.name, made_of, Progress(job.name, 0, 100, 0, None), job)
 
 
 def cancelled(reading: Reading[str]) -> bool:
@@ -171,17 +168,6 @@ def test_another_page_that_polls_saves_it(pool: ReadQueue[str, str], clock: Cloc
     assert not reading.future.done()
 
 
-def test_who_waits_in_a_call_is_not_cancelled_by_a_page(pool: ReadQueue[str, str], clock: Clock) -> None:
-    job = Job()
-    reading = pool.ask("x", 1, job.start, to_the_end=True)
-    job.started.wait(60)
-    pool.cancel("x")
-    clock.now += 10 * readings.PATIENCE_S
-    ask(pool, Job("other"))
-    time.sleep(0.03)
-    assert not reading.future.done()
-
-
 def test_cancelling_what_is_not_read_does_nothing(pool: ReadQueue[str, str]) -> None:
     pool.cancel("nothing")
     job = Job()
@@ -208,14 +194,12 @@ def test_a_failure_is_given_to_whoever_asks_until_it_is_forgotten(pool: ReadQueu
     def fail(_: Reading[str]) -> str:
         raise UserError("gone")
 
-    def start() -> Reading[str]:
-        return Reading(Progress("x", 0, 1, 0, None), fail)
-
-    reading = pool.ask("x", 1, start)
+    progress = Progress("x", 0, 1, 0, None)
+    reading = pool.ask("x", 1, progress, fail)
     assert isinstance(reading.future.exception(10), UserError)
-    assert pool.ask("x", 1, start) is reading
+    assert pool.ask("x", 1, progress, fail) is reading
     pool.forget("x", reading)
-    assert pool.ask("x", 1, start) is not reading
+    assert pool.ask("x", 1, progress, fail) is not reading
 
 
 def test_closing_stops_what_runs_and_drops_what_waits() -> None:
@@ -244,7 +228,7 @@ def job(reading):
             time.sleep(0.01)
     finally:
         print("cleaned up", flush=True)
-pool.ask("x", 1, lambda: Reading(Progress("x", 0, 1, 0, None), job), to_the_end=True)
+pool.ask("x", 1, Progress("x", 0, 1, 0, None), job)
 started.wait()
 """
     done = subprocess.run(

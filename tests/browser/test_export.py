@@ -14,7 +14,7 @@ from browser.panels.places import JOB, PANELS
 from browser.processes import start_browser
 from browser.tab import Tab
 from recordings import Recording
-from tb_torchcompile_plugin.api.export.export import Chosen, Export
+from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.session import Session
 from traces import Event, slice_
 
@@ -94,7 +94,7 @@ def write(tmp_path_factory: pytest.TempPathFactory, recording: Recording, export
         file = tmp_path_factory.mktemp("file") / "run.html"
         session = Session([("", str(logdir))])
         with file.open("wb") as target:
-            target.writelines(Export(session, Chosen(logdir=str(logdir), **chosen)).blocks())  # type: ignore[arg-type]
+            target.writelines(Export(session, logdir=str(logdir), **chosen).blocks())  # type: ignore[arg-type]
         session.close()
         return file
 

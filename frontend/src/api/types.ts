@@ -240,25 +240,17 @@ export interface Collectives {
   rows: Collective[];
 }
 
-export interface CompareReport {
+export interface Comparison {
   baseline: SpanName;
   candidate: SpanName;
   verdict: string;
   break_even: string;
-  comparison: Comparison;
-}
-
-export interface ComparedTables {
-  kernels: KernelDifference[];
-  operators: OperatorDifference[];
-  modules: ModuleDifference[];
-  memory: Figure[];
-}
-
-export interface Comparison {
   step_time: StepTimeDifference | null;
   figures: Figure[];
   parts: PartDifference[];
+  kernels: KernelDifference[];
+  operators: OperatorDifference[];
+  modules: ModuleDifference[];
   kernel_categories: CategoryDifference[];
   compilations: CompilationDifference[];
   notes: string[];
@@ -924,13 +916,40 @@ export type HostCause =
   | 'library'
   | 'memory_copy'
   | 'module_load'
+  | 'more_work'
   | 'nothing'
   | 'operator'
   | 'optimizer'
   | 'python'
   | 'query'
+  | 'slower_kernels'
   | 'synchronise'
   | 'waiting'
+  | 'wrappers';
+
+export type HostCauseKind =
+  | 'allocation'
+  | 'autotuning'
+  | 'communication'
+  | 'compile'
+  | 'data_loading'
+  | 'garbage'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memory_copy'
+  | 'module_load'
+  | 'more_work'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'python'
+  | 'query'
+  | 'slower_kernels'
+  | 'synchronise'
   | 'wrappers';
 
 export type HostFrom = 'launches' | 'stacks';
@@ -1182,31 +1201,6 @@ export type LaneKind =
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
-export type LateCause =
-  | 'allocation'
-  | 'autotuning'
-  | 'communication'
-  | 'compile'
-  | 'data_loading'
-  | 'garbage'
-  | 'graph'
-  | 'graph_capture'
-  | 'guards'
-  | 'label'
-  | 'launch'
-  | 'library'
-  | 'memory_copy'
-  | 'module_load'
-  | 'more_work'
-  | 'nothing'
-  | 'operator'
-  | 'optimizer'
-  | 'python'
-  | 'query'
-  | 'slower_kernels'
-  | 'synchronise'
-  | 'wrappers';
-
 export interface LateRank {
   rank: number;
   instances: number;
@@ -1215,7 +1209,7 @@ export interface LateRank {
 }
 
 export interface LateReason {
-  cause: LateCause;
+  cause: HostCauseKind;
   name: string;
   where: string | null;
   excess_us: number;
@@ -1817,7 +1811,7 @@ export interface RunRow {
 }
 
 export interface Runs {
-  plugin_version: string | null;
+  plugin_version: string;
   runs: RunRef[];
   warnings: Notice[];
   schema_version: number;
@@ -2339,8 +2333,7 @@ export interface AboutSpan {
 }
 
 export interface AboutSides {
-  compare: CompareReport;
-  compare_tables: ComparedTables;
+  compare: Comparison;
 }
 
 export interface AboutJobs {

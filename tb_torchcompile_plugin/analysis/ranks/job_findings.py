@@ -227,8 +227,8 @@ class SlowTransfer(OutlierCause):
             own, usual = (formatting.duration(us(ns)) for ns in times)
         speed = f"{'moves' if size > 0 else 'takes'} {own}, compared with {usual} elsewhere"
         next_step = (
-            f"Check what connects {hosts or 'these ranks'}. NCCL_DEBUG=INFO shows which links are used, and nccl-tests how "
-            "fast they are. ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) show which are down or slower"
+            f"Check what connects {hosts or 'these ranks'}. NCCL_DEBUG=INFO shows which links are used, and nccl-tests "
+            "how fast they are. ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) show which are down or slower"
         )
         evidence: Evidence = {"ranks": len(link.rank_indices), "transfer_us": us(link.ns)}
         evidence["usual_transfer_us"] = us(link.usual_ns)

@@ -92,10 +92,17 @@ def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
     cut: dict[str, tuple[int, int]] = {}
     left_out: list[str] = []
     while (excess := size(counted := _counted(short, cut, left_out)) - most_bytes) > 0 and short:
-        if parts := list(_parts(short, "")):
-            max(parts, key=lambda part: part.bytes).shorten(excess, cut)
-        else:
+        largest = max(_parts(short, ""), key=lambda part: part.bytes, default=None)
+        if largest is None:
             left_out.insert(0, short.popitem()[0])
+            continue
+        path, holder, key, least, part_bytes = largest
+        whole = holder[key]
+        # at most half of it at a time: then another one may be the largest
+        share = max(1 - excess / part_bytes, 0.5)
+        holder[key] = whole[: max(int(len(whole) * share), least)]
+        _, total = cut.get(path, (0, len(whole)))
+        cut[path] = len(holder[key]), total
     return json_body(counted).decode()
 
 
@@ -113,15 +120,6 @@ class _Part(NamedTuple):
     key: Any
     least: int  # items or characters that it keeps
     bytes: int
-
-    def shorten(self, excess: int, cut: dict[str, tuple[int, int]]) -> None:
-        """Remove this many bytes from its end, but at most half: then another one may be the largest."""
-        whole = self.holder[self.key]
-        share = max(1 - excess / self.bytes, 0.5)
-        short = whole[: max(int(len(whole) * share), self.least)]
-        _, total = cut.get(self.path, (0, len(whole)))
-        cut[self.path] = len(short), total
-        self.holder[self.key] = short
 
 
 def _parts(holder: Any, path: str) -> Iterator[_Part]:
@@ -147,10 +145,8 @@ class AnswerLimits(NamedTuple):
     top: int | None = None  # rows of each table, at most
     most_bytes: int | None = None  # of the answer as JSON
 
-    @property
-    def bounds(self) -> bool:
-        """Whether there are any limits."""
-        return bool(self.sections or self.top is not None or self.most_bytes is not None)
+
+NO_LIMITS = AnswerLimits()
 
 
 class OmittedRows(msgspec.Struct, frozen=True):
@@ -198,7 +194,10 @@ def bounded(
     Raises WrongArgument.
     """
     asked, first = selected(tables, ask), [text[:_TEXT] for text in islice(warnings, _WARNINGS)]
-    rows = [[_encoded(*row) for row in zip(table.rows, table.ids)] for table in asked]
+    rows = [
+        [msgspec.Raw(msgspec.json.encode(brief(row, id))) for row, id in zip(table.rows, table.ids)]
+        for table in asked
+    ]
     kept = [encoded[: ask.top] for encoded in rows]
     most_bytes = sys.maxsize if ask.most_bytes is None else ask.most_bytes
     while (excess := size(answer := _cut(asked, kept, headline, more, first)) - most_bytes) > 0:
@@ -212,10 +211,6 @@ def bounded(
                 f"{most_bytes} bytes are too few for an answer", next_step=f"Allow at least {size(answer)}"
             )
     return answer
-
-
-def _encoded(row: msgspec.Struct, id: str) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(brief(row, id)))
 
 
 def _drop_rows(kept: list[list[msgspec.Raw]], least: int, excess: int) -> None:

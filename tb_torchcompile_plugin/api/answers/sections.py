@@ -45,11 +45,6 @@ class Address(NamedTuple):
             parts.append(_quoted(self.key, f"/{_PLAIN}"))
         return "/".join(parts)
 
-    @property
-    def place(self) -> "Address":
-        """Where the row is: the id without section and key."""
-        return Address(*self[:3])
-
     def row(self, section: str, key: str) -> "Address":
         """Return the id of a row at this place."""
         return self._replace(section=section, key=key)

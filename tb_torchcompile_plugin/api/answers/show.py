@@ -123,20 +123,15 @@ def details_of(profile: Profile, row: Kernel) -> KernelDetails:
     return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
-def nearest(ids: Sequence[str], id: str) -> list[str]:
-    """Return the most similar ids, of the same section if there is one of that name."""
-    section = id.split("/", 4)[3:4]
-    candidates = [other for other in ids if other.split("/", 4)[3:4] == section] or list(ids)
-    # a likeness chosen by hand: ids of one section are alike in most characters
-    return difflib.get_close_matches(id, candidates, _NEAR, 0.3) or candidates[:_NEAR]
-
-
 def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
     section = address(id).section
-    for table in tables:
-        if table.section == section and id in table.ids:
+    same = [table for table in tables if table.section == section]
+    for table in same:
+        if id in table.ids:
             return table, table.rows[table.ids.index(id)]
-    near = nearest([known_id for table in tables for known_id in table.ids], id)
+    ids = [other for table in same or tables for other in table.ids]
+    # a likeness chosen by hand: ids of one section are alike in most characters
+    near = difflib.get_close_matches(id, ids, _NEAR, 0.3) or ids[:_NEAR]
     raise WrongArgument(
         f"there is no row {id!r}",
         next_step=f"Similar ids: {' '.join(near) or 'none, because nothing was read'}",

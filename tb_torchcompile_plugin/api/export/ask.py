@@ -1,8 +1,7 @@
 """Request one answer at a time and keep it as the server would send it."""
 
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
@@ -16,12 +15,12 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, Gra
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
-from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
-from tb_torchcompile_plugin.api.export.page import Body, Pack
-from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import ROUTES, Answer, Route, poll
+from tb_torchcompile_plugin.api.bodies import body_of, error_body
+from tb_torchcompile_plugin.api.export.page import Pack
+from tb_torchcompile_plugin.api.read_queue import Progress, finished
+from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import ApiErrorBody, UserError
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -70,13 +69,8 @@ def without_code(answer: Any) -> Any:
 Texts: TypeAlias = dict[str, str]
 Advance: TypeAlias = Callable[[Progress], None]
 
-_SOON_S = 0.02  # between questions for an answer that is being computed; chosen by hand
 # What says how much of an answer is wanted, and not which: the file answers it with the one that it has.
-_ANY = {
-    "timeline_window": {"lanes"},
-    "timeline_search": {"from", "to", "lanes", "at", "offset", "limit"},
-    "all_runs": {"pin"},
-}
+_ANY = {"timeline_window": {"lanes"}, "timeline_search": {"from", "to", "lanes", "at", "offset", "limit"}}
 
 
 def names_of(route: Route[Any]) -> list[str]:
@@ -95,16 +89,13 @@ def key_of(name: str, texts: Texts) -> str:
 class RouteReader:
     """Requests answers from the routes, and keeps them in a pack."""
 
-    def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance | None = None) -> None:
+    def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance) -> None:
         self.session, self.pack, self.code = session, pack, code
         self._advance = advance
 
     def ask(self, name: str, texts: Texts) -> Any:
         """Return the answer to one question, without a time limit. Raises UserError."""
-        while isinstance(answer := poll(self.session, ROUTES[name], texts), Progress):
-            if self._advance:
-                self._advance(answer)
-            time.sleep(_SOON_S)
+        answer = finished(partial(poll, self.session, ROUTES[name], texts), self._advance)
         return answer if self.code else without_code(answer)
 
     def keep(self, name: str, texts: Texts) -> Any:
@@ -112,27 +103,16 @@ class RouteReader:
         try:
             answer = self.ask(name, texts)
         except UserError as error:
-            self.pack.add(key_of(name, texts), failure(error))
+            self.pack.add(key_of(name, texts), error_body(error.code, error.notice, error.status))
             return None
         self.pack.add(key_of(name, texts), body_of(answer))
         return answer
 
-
-def body_of(answer: Answer) -> Body:
-    """Return an answer as the server sends it."""
-    assert not isinstance(answer, Download)
-    if isinstance(answer, str):
-        return Body("text/plain", text_body(answer))
-    if isinstance(answer, bytes):
-        return Body("application/octet-stream", answer)
-    return Body("application/json", json_body(answer))
-
-
-def failure(error: UserError) -> Body:
-    """Return an error as the server sends it."""
-    notice = error.notice
-    body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
-    return Body("application/json", json_body({"error": body}), error.status)
+    def share(self, name: str, texts: Texts, spans: Sequence[str]) -> None:
+        """Answer the same question about other spans of the job with what was kept."""
+        location = self.pack.locations[key_of(name, texts)]
+        for span in spans:
+            self.pack.locations.setdefault(key_of(name, {**texts, "span": span}), location)
 
 
 Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]

@@ -1,19 +1,20 @@
 """One run as one file: the tab, and the answers to what it asks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
 
+from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
-from tb_torchcompile_plugin.api.bodies import SOURCE, terms
+from tb_torchcompile_plugin.api.bodies import SOURCE, Body, body_of, terms
 from tb_torchcompile_plugin.api.export import ask, page
-from tb_torchcompile_plugin.api.export.page import Body, Pack
+from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -42,15 +43,15 @@ class FileContents(msgspec.Struct, frozen=True):
 
 # Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
-_OF_JOB = (routes.JOB, routes.RANK)
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What goes into a file."""
+@dataclass
+class Export:
+    """A run as one file, which is computed while it is written."""
 
+    session: Session
     run: str = ""  # an id, as worker and span; "" for what the tab opens with
     worker: str = ""
     span: str = ""
@@ -60,35 +61,26 @@ class Chosen:
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
     logdir: str = "LOGDIR"  # as its reader knows it
-
-
-@dataclass
-class Export:
-    """A run as one file, which is computed while it is written."""
-
-    session: Session
-    chosen: Chosen
-    advance: ask.Advance | None = None
+    advance: ask.Advance = lambda progress: None
     holds: list[ContentLine] = field(default_factory=list)
     left_out: list[ContentLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
         self.pack = Pack()
-        self.reader = ask.RouteReader(self.session, self.pack, self.chosen.code, self.advance)
+        self.reader = ask.RouteReader(self.session, self.pack, self.code, self.advance)
         every = self.session.runs()
-        logdir, compare = self.chosen.logdir, self.chosen.compare
-        self.ids = catalog.newest_span(every, logdir, self.chosen.run, self.chosen.worker, self.chosen.span)
-        self.base = catalog.newest_span(every, logdir, compare) if compare else None
+        self.ids = catalog.newest_span(every, self.logdir, self.run, self.worker, self.span)
+        self.base = catalog.newest_span(every, self.logdir, self.compare) if self.compare else None
         kept = {self.ids[0], *([self.base[0]] if self.base else [])}
         self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
-        self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
+        self.run_ref = next(run for run in self.runs.runs if run.run == self.ids[0])
 
     @property
     def title(self) -> str:
         """The name of the run, or that of the logdir where the run is the logdir itself."""
         run = self.ids[0]
-        return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
+        return os.path.basename(os.path.abspath(self.logdir)) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the file. What cannot be read is in it as the error that the tab would show.
@@ -98,12 +90,12 @@ class Export:
         self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
-        self.pack.add(ask.key_of("runs", {}), ask.body_of(self.runs))
+        self.pack.add(ask.key_of("runs", {}), body_of(self.runs))
         self.reader.keep("sheets", {})
         yield from self._first()
         yield from self._compared()
         yield from self._others()
-        self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
+        self.pack.add("terms", body_of(terms()))
         self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
@@ -116,8 +108,8 @@ class Export:
             self.session.compile_data(run, worker)
         except UserError:
             self.reader.ask("findings", _span_texts(run, worker, span))
-        if self.chosen.step:
-            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.chosen.step)
+        if self.step:
+            wanted_stretches(self.session.profile(run, worker, span).of(Timeline), self.step)
 
     def _first(self) -> Iterator[bytes]:
         """Yield the answers about the selected span; the first ones shown are stored together."""
@@ -151,46 +143,37 @@ class Export:
                 self.reader.keep(route.name, ids)
                 yield from self.pack.take()
 
-    def _details(self, subject: object, ids: ask.Texts) -> Iterator[bytes]:
-        """Yield the answers that rows lead to."""
+    def _details(self, subject: object, ids: ask.Texts, spans: Sequence[str] = ()) -> Iterator[bytes]:
+        """Yield the answers that rows lead to. spans: others of the same job."""
         for name, values in ask.VALUES.items():
             if routes.ROUTES[name].subject is subject and self._wanted(routes.ROUTES[name]):
                 for texts in values(self.reader, ids):
                     if ask.key_of(name, texts) not in self.pack.locations:
                         self.reader.keep(name, texts)
+                        self.reader.share(name, texts, spans)
                         yield from self.pack.take()
 
     def _wanted(self, route: routes.Route[Any]) -> bool:
-        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.NO_CODE)
+        return route.name not in ask.LEFT_OUT and (self.code or route.name not in ask.NO_CODE)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
         """Yield the ranks together. Asked of another rank of the job, it is the same question."""
-        if self.run.ranks < 2:
+        if self.run_ref.ranks < 2:
             return
         ids = {"run": run, "span": span}
         before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
-        for subject in _OF_JOB:
-            yield from self._details(subject, ids)
+        self.reader.share("job", ids, job.map.spans)
+        for subject in (routes.JOB, routes.RANK):
+            yield from self._details(subject, ids, job.map.spans)
         self.pack.close()
         yield from self.pack.take()
-        self._same_job(ids, job.map.spans)
         self.holds.append(
             ContentLine(
                 f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.locations) - before, "answer")
             )
         )
-
-    def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
-        prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
-        jobs = {route.name for route in routes.ROUTES.values() if route.subject in _OF_JOB}
-        for key in list(self.pack.locations):
-            name, _, rest = key.partition("\x1f")
-            if name in jobs and f"\x1f{rest}".startswith(prefix):
-                for span in spans:
-                    other = f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}"
-                    self.pack.locations.setdefault(other, self.pack.locations[key])
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
@@ -199,9 +182,9 @@ class Export:
         except UserError as error:
             self.left_out.append(ContentLine("Timeline", str(error)))
             return
-        part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
+        part = TimelinePart(self.reader, ids, timeline, self.timeline_bytes)
         before = self.pack.bytes
-        yield from part.keep(wanted_stretches(timeline, self.chosen.step), self._searched(ids))
+        yield from part.keep(wanted_stretches(timeline, self.step), self._searched(ids))
         self.holds.append(ContentLine("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"{plural(part.slices, 'slice')}; {plural(part.searched, 'searchable name')}"
         self.holds.append(ContentLine("Details on the timeline", details))
@@ -220,7 +203,7 @@ class Export:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [
             other
-            for other in catalog.ids_of([self.run])
+            for other in catalog.ids_of([self.run_ref])
             if other != self.ids and bool(other[2]) == bool(self.ids[2])
         ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
@@ -240,7 +223,7 @@ class Export:
 
     def _others(self) -> Iterator[bytes]:
         """Yield panels of the other spans and workers, as far as there is room."""
-        budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
+        budget, kept, missing = self.pack.bytes + self.panels_bytes, 0, 0
         for ids in catalog.ids_of(self.runs.runs):
             if ids == self.ids:
                 continue
@@ -252,7 +235,7 @@ class Export:
         if kept:
             self.holds.append(ContentLine("Panels of other spans", f"of {kept}, without their timelines"))
         if missing:
-            why = f"{plural(missing, 'span')}, because the others take {size(self.chosen.panels_bytes)}"
+            why = f"{plural(missing, 'span')}, because the others take {size(self.panels_bytes)}"
             self.left_out.append(ContentLine("Panels of other spans", why))
 
     def contents(self) -> FileContents:
@@ -262,18 +245,18 @@ class Export:
         )
         needs = "only in TensorBoard, which has the logdir"
         left = [*self.left_out, *(ContentLine(what.rpartition(" ")[0], needs) for what in never)]
-        if not self.chosen.code:
+        if not self.code:
             left.insert(0, ContentLine("Code and graphs", "--no-code"))
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
-            version=catalog.plugin_version() or "unknown",
+            version=__version__,
             place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
             parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
-            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.chosen.code else ask.NO_CODE)},
-            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.chosen.logdir}",
+            reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.code else ask.NO_CODE)},
+            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.logdir}",
         )
 
 

@@ -10,26 +10,17 @@ import html
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 import msgspec
+
+from tb_torchcompile_plugin.api.bodies import Body
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
-_CHUNK = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
-Key = TypeVar("Key")
-
-
-class Body(NamedTuple):
-    """An answer as it is sent."""
-
-    type: str  # its MIME type
-    data: bytes
-    status: int = 200  # 200, or that of an error
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +51,7 @@ class Pack:
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
-        digest = _digest(body)
+        digest = hashlib.blake2b(body.data + f"{body.type} {body.status}".encode(), digest_size=16).digest()
         if digest not in self._by_body:
             length = len(body.data)
             self._by_body[digest] = Location(self._chunks, self.open_bytes, length, body.type, body.status)
@@ -75,14 +66,18 @@ class Pack:
         """
         if not self._open:
             return True
-        block = _CHUNK % (self._chunks, packed(self._open))
+        chunk = block(f'data-chunk="{self._chunks}"', *self._open)
         self._open, self.open_bytes = [], 0
-        if len(block) > most_bytes:
-            self.locations = _not_in(self._chunks, self.locations)
-            self._by_body = _not_in(self._chunks, self._by_body)
+        if len(chunk) > most_bytes:
+            self.locations = {
+                key: place for key, place in self.locations.items() if place.chunk != self._chunks
+            }
+            self._by_body = {
+                key: place for key, place in self._by_body.items() if place.chunk != self._chunks
+            }
             return False
-        self._ready.append(block)
-        self.bytes += len(block)
+        self._ready.append(chunk)
+        self.bytes += len(chunk)
         self._chunks += 1
         return True
 
@@ -96,22 +91,6 @@ class Pack:
     def index(self) -> bytes:
         """Return the index of all answers."""
         return msgspec.json.encode(self.locations)
-
-
-def _not_in(chunk: int, locations: dict[Key, Location]) -> dict[Key, Location]:
-    return {key: location for key, location in locations.items() if location.chunk != chunk}
-
-
-def packed(parts: Iterable[bytes]) -> bytes:
-    """Compress with gzip and encode as base64, none of whose characters means anything in HTML."""
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    return base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
-
-
-def _digest(body: Body) -> bytes:
-    hashed = hashlib.blake2b(body.data, digest_size=16)
-    hashed.update(f"{body.type} {body.status}".encode())
-    return hashed.digest()
 
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -172,9 +151,8 @@ def tail(contents: msgspec.Struct, index: bytes) -> Iterator[bytes]:
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()
 
 
-def block(attributes: str, data: bytes) -> bytes:
-    """Return data that the script reads."""
-    return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (
-        attributes.encode(),
-        packed([data]),
-    )
+def block(attributes: str, *parts: bytes) -> bytes:
+    """Return data that the script reads: gzip as base64, none of whose characters means anything in HTML."""
+    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    packed = base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
+    return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (attributes.encode(), packed)

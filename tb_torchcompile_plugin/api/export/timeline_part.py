@@ -12,8 +12,8 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
-from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
-from tb_torchcompile_plugin.api.export.page import Body
+from tb_torchcompile_plugin.api.bodies import Body, body_of
+from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, key_of, without_code
 from tb_torchcompile_plugin.errors import WrongArgument
 
 BUCKETS = 1024  # of a tile; the tab asks for the same tiles
@@ -141,10 +141,9 @@ class TimelinePart:
         end = min(self._end, pack.bytes + most_bytes)
         for key, body in entries:
             pack.add(key, body)
-            if pack.open_bytes >= _TOGETHER:
-                if not pack.close(end - pack.bytes):
-                    return False
-                yield from pack.take()
+            if pack.open_bytes >= _TOGETHER and not pack.close(end - pack.bytes):
+                return False
+            yield from pack.take()
         are_all = pack.close(end - pack.bytes)
         yield from pack.take()
         return are_all

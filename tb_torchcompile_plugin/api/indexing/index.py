@@ -34,17 +34,13 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
     for run, workers in listing.runs:
         folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
         for worker in workers:
-            nameable = [span for span in worker.spans if span.span.isdigit()]
-            notices += [
-                Notice(
-                    span.file.path,
-                    "another trace has the same worker and time in its name, so no digest is written for this one",
-                    next_step="Rename it, or remove the one that you do not need",
-                )
-                for span in worker.spans
-                if span not in nameable
-            ]
-            for span in nameable:
+            for span in worker.spans:
+                if not span.span.isdigit():
+                    problem = "another trace has the same worker and time in its name"
+                    problem += ", so no digest is written for this one"
+                    next_step = "Rename it, or remove the one that you do not need"
+                    notices.append(Notice(span.file.path, problem, next_step=next_step))
+                    continue
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
                 existing = there.get((run.run, worker.worker, span.span))

@@ -134,7 +134,15 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
     while waiting:
         lost = yield from _until_broken(waiting, workers)
         for order in lost:
-            yield order, _alone(order)
+            if (yield from _until_broken(deque([order]), 1)):
+                yield (
+                    order,
+                    failed(
+                        order,
+                        "the process that read it was killed, twice, the second time with no other process running",
+                        "Check the system log for the reason, such as too little memory",
+                    ),
+                )
 
 
 def _until_broken(
@@ -153,18 +161,6 @@ def _until_broken(
     lost = [order for future, order in running.items() if future.exception()]
     yield from ((order, future.result()) for future, order in running.items() if order not in lost)
     return lost
-
-
-def _alone(order: Order) -> Attempted:
-    with _pool(1) as pool:
-        try:
-            return _hand_out(pool, order).result()
-        except BrokenProcessPool:
-            return failed(
-                order,
-                "the process that read it was killed, twice, the second time with no other process running",
-                "Check the system log for the reason, such as too little memory",
-            )
 
 
 def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future[Attempted]:

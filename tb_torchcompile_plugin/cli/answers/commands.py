@@ -6,7 +6,7 @@ import sys
 from importlib.resources import files
 
 from tb_torchcompile_plugin.api import report as reports
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, selected
+from tb_torchcompile_plugin.api.answers.bounded import NO_LIMITS, AnswerLimits, Commands, selected
 from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.kernel import print_kernel
-from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
+from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
@@ -78,7 +78,7 @@ def _number(text: str) -> int:
 
 def show_report(arguments: argparse.Namespace) -> None:
     """Print the report; warnings and progress go to stderr. Raises UserError if nothing could be read."""
-    sections = [name for names in arguments.section for name in names.split(",") if name]
+    sections = tuple(name for names in arguments.section for name in names.split(",") if name)
     ask = AnswerLimits(sections, arguments.top, arguments.max_bytes)
     with text.progress_bar() as advance:
         report = reports.read_report(
@@ -89,12 +89,12 @@ def show_report(arguments: argparse.Namespace) -> None:
             sys.stdout.write(encoded(report).decode() + "\n")
         raise failure
     _check_rank(report, arguments.rank)
-    if arguments.json and ask.bounds:
+    if arguments.json and ask != NO_LIMITS:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, ask.most_bytes)
         text_table.print_json(bounded_report(report, ask, commands))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
-    elif ask.bounds:
+    elif ask != NO_LIMITS:
         text.print_tables(text_table.stdout_console(), selected(tables(report), ask), ask.top)
     elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
@@ -104,12 +104,10 @@ def show_report(arguments: argparse.Namespace) -> None:
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
     """Print all warnings; return the error if nothing was read."""
-    warnings, reason = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
-    for notice in warnings if warnings != [reason] else []:
+    warnings, failure = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
+    for notice in warnings if failure is None or len(warnings) > 1 else []:  # the only one is the error
         print(visible(f"warning: {notice}"), file=sys.stderr)
-    if isinstance(reason, Notice):
-        return UserError.of(reason)
-    return UserError(reason) if reason else None
+    return failure
 
 
 def _check_rank(report: reports.Report, rank: int | None) -> None:

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tb_torchcompile_plugin.api.bodies import Body
 from tb_torchcompile_plugin.api.export.ask import names_of
-from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.api.routes import ROUTES
 
 BLOCK = re.compile(
