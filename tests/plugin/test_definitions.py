@@ -10,16 +10,16 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Status
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
-from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.plugin import plugin as definitions
 from tb_torchcompile_plugin.profile.host.thread_activity import HostKind
+from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind
 from tb_torchcompile_plugin.torch_names.kernels import Category
 from tb_torchcompile_plugin.torch_names.records import Phase
 
 SETS = {
     "kernel_categories": Category,
     "host_kinds": HostKind,
-    "host_causes": HostCause | LateCause,
+    "host_causes": HostCause | HostCauseKind,
     "phases": Phase,
     "statuses": Status,
     "bounds": Bound,
