@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_report
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives

@@ -962,27 +962,13 @@ export interface HostTime {
   slices: number;
 }
 
-export interface IdleCauses {
-  compiling_us: number;
-  waiting_for_ranks_us: number;
-  waiting_for_gpu_us: number;
-  data_loading_us: number;
-  guards_us: number;
-  kernel_launches_us: number;
-  compiled_graph_us: number;
-  graph_breaks_us: number;
-  eager_operators_us: number;
-  python_us: number;
-  unaccounted_us: number;
-}
-
 export interface IdleGap {
   start_us: number;
   device: number;
   idle_us: number;
   step: string | null;
   cause: HostKind;
-  idle: IdleCauses;
+  idle: Record<string, number>;
   after: string | null;
   before: string;
   launch: string | null;
@@ -1928,16 +1914,6 @@ export interface SliceRef {
   dur_ns: number;
 }
 
-export interface SlowStep {
-  step: string;
-  row: number;
-  excess_us: number;
-  reason: Category | HostKind | 'not_recorded' | 'profiler_overhead' | 'autotune' | 'gc' | 'recompile' | null;
-  explained_us: number | null;
-  compile_ids: string[];
-  why: string;
-}
-
 export interface SourceLine {
   file: string;
   line: number;
@@ -1963,9 +1939,7 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
-  recompile_moments: Recompile[] | null;
   compile_overlap: CompileOverlap | null;
-  frame_versions: RecompiledFrame[];
   headlines: Record<string, string>;
   hints: Hints;
 }
@@ -2045,7 +2019,6 @@ export interface StepReport {
   step_time: StepTime;
   times: StepTimes | null;
   steps: StepRow[];
-  slow: SlowStep[];
   window: StepBreakdown | null;
   mean_parts: MeanPart[];
 }
@@ -2063,6 +2036,10 @@ export interface StepRow {
   launches: number | null;
   kernel_launch_us: number | null;
   graph_replays: number | null;
+  reason: Category | HostKind | 'not_recorded' | 'profiler_overhead' | 'autotune' | 'gc' | 'recompile' | null;
+  excess_us: number | null;
+  explained_us: number | null;
+  compile_ids: string[];
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';

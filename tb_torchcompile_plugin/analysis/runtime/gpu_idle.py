@@ -29,22 +29,6 @@ _MAX_ACTIVITIES = 12  # names of what a thread did in one gap
 _REST = Attribution("nothing", "", "", 0)
 
 
-class IdleCauses(msgspec.Struct, frozen=True):
-    """Idle time by what the launching thread did: the first of `thread_activity.HOST_KINDS` that holds."""
-
-    compiling_us: float
-    waiting_for_ranks_us: float
-    waiting_for_gpu_us: float
-    data_loading_us: float
-    guards_us: float
-    kernel_launches_us: float
-    compiled_graph_us: float  # 0 where there is a GPU: there it runs
-    graph_breaks_us: float
-    eager_operators_us: float
-    python_us: float
-    unaccounted_us: float
-
-
 class IdleReason(msgspec.Struct, frozen=True):
     """One culprit of a device's idle time, per step (in the span where there are no steps)."""
 
@@ -79,7 +63,7 @@ class IdleGap(msgspec.Struct, frozen=True):
     idle_us: Annotated[float, column_head(bar=True)]
     step: str | None  # in which the gap begins
     cause: Annotated[HostKind, column_head("Largest cause")]
-    idle: IdleCauses
+    idle: dict[str, float]  # by cause: the first of `thread_activity.HOST_KINDS` that holds, with `_us`
     after: Annotated[str | None, column_head("After", grow=True)]  # the GPU event before the gap
     before: Annotated[str, column_head("Before", grow=True)]  # the GPU event that ends it
     # The call that launched the event that ends the gap, and its thread; None where unknown.
@@ -188,7 +172,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         idle_us=us(end - start),
         step=step,
         cause=HOST_KINDS[int(causes.argmax())],
-        idle=IdleCauses(*map(us, causes)),
+        idle={f"{kind}_us": us(ns) for kind, ns in zip(HOST_KINDS, causes, strict=True)},
         after=_name(trace, int(gaps.preceding[index]), short_kernel),
         before=_name(trace, int(gaps.following[index]), short_kernel) or "",
         launch=_name(trace, int(gaps.launch[index])),

@@ -9,7 +9,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
-from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
@@ -140,9 +139,7 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: Annotated[list[breaks.GraphBreakSite], column_head("Graph breaks")]
     break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
-    recompile_moments: list[Recompile] | None  # null without a compile log
     compile_overlap: ct.CompileOverlap | None
-    frame_versions: list[RecompiledFrame]
     headlines: dict[str, str]  # the first sentence of each panel
     hints: Hints
 
@@ -171,14 +168,8 @@ def span_report(profile: Profile) -> Span:
         graph_break_sites=profile.of(breaks.graph_break_sites),
         break_chain=profile.of(breaks.break_chain),
         frame_times=profile.of(regions.frame_times),
-        recompile_moments=profile.of(moments.recompile_moments),
         compile_overlap=profile.of(ct.compile_overlap),
-        frame_versions=profile.of(moments.frame_versions),
-        headlines={
-            "compile_time": profile.of(ct.overlap_headline),
-            "regions": profile.of(regions.headline),
-            "recompiles": profile.of(moments.headline),
-        },
+        headlines={"compile_time": profile.of(ct.overlap_headline), "regions": profile.of(regions.headline)},
         hints=Hints(profile.of(unnamed_cpu_kernels), unnamed_triton_kernels(profile)),
     )
 
