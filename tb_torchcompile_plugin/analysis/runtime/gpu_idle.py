@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,
     launch_sequence,
     modeled_windows,
+    slices_around,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
@@ -197,20 +198,8 @@ def _longest(rows: Int64s, own: Int64s) -> int | None:
 
 def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
     """Return a thread's slices between start and end, and the time of each, cut at its parent, without inner ones."""
-    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
-    first, last = low + np.searchsorted(trace.ts[low:high], (start, end), side="left")
-    around = []  # the first one
-    row = int(first) - 1 if first > low else -1
-    while row >= 0:
-        around.append(row)
-        row = int(trace.parent[row])
-    rows = np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))
-    nested = trace.parent[rows] >= 0
-    parents = np.where(nested, np.searchsorted(rows, trace.parent[rows]), -1)  # indices into `rows`
-    ends, depth = np.asarray(trace.ts[rows] + trace.dur[rows]), trace.depth[rows]
-    for level in np.unique(depth):
-        inner = np.flatnonzero((depth == level) & nested)
-        ends[inner] = np.minimum(ends[inner], ends[parents[inner]])
+    rows, ends, parents = slices_around(trace, track, (start, end))
     own = np.maximum(0, np.minimum(ends, end) - np.maximum(trace.ts[rows], start))
+    nested = parents >= 0
     np.subtract.at(own, parents[nested], own[nested].copy())
     return rows, own
