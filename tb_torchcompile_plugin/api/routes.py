@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
-from tb_torchcompile_plugin.analysis.runtime.compilation_table import compilation_table
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compilation_table
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time

@@ -544,13 +544,6 @@ export interface DynamicShapeReport {
   code: string | null;
 }
 
-export interface EagerInStep {
-  step: string;
-  host_us: number;
-  device_us: number | null;
-  share_percent: number | null;
-}
-
 export type EagerKind = 'backward' | 'data_loading' | 'graph_break' | 'operator' | 'optimizer';
 
 export interface EagerOp {
@@ -577,7 +570,6 @@ export interface EagerTime {
   device_us: number | null;
   device_share_percent: number | null;
   stacks: boolean;
-  steps: EagerInStep[];
   ops: EagerOp[];
 }
 
@@ -1487,7 +1479,6 @@ export interface Operators {
   headline: string;
   split: string | null;
   rows: Operator[];
-  recorded: Recorded;
   missing: string;
   code: string;
 }
@@ -1646,17 +1637,12 @@ export interface PythonFunction {
   slices: string;
 }
 
-export interface PythonPart {
-  owner: Whose;
-  self_us: number;
-}
-
 export interface PythonTime {
   headline: string;
   note: string;
   recorded: boolean;
   functions: PythonFunction[];
-  parts: PythonPart[];
+  parts: Partial<Record<Whose, number>>;
   threads: string[];
   frames: StackFrames;
 }
@@ -1749,14 +1735,6 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
-}
-
-export interface Recorded {
-  shapes: boolean;
-  stacks: boolean;
-  memory: boolean;
-  labels: boolean;
-  gpu: boolean;
 }
 
 export interface Records {
@@ -1929,7 +1907,6 @@ export interface Span {
   wall_us: number;
   step_time: StepTime;
   coverage: Coverage;
-  profiled_us: number | null;
   gpu: Gpu[];
   steps: Step[];
   kernel_categories: KernelCategory[];

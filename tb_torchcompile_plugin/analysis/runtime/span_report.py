@@ -46,7 +46,7 @@ from tb_torchcompile_plugin.profile.coverage import Coverage, coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, profiled_steps, step_time
+from tb_torchcompile_plugin.profile.steps import Step, StepTime, profiled_steps, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 from tb_torchcompile_plugin.torch_names.records import Phase
@@ -128,7 +128,6 @@ class Span(msgspec.Struct, frozen=True):
     wall_us: float
     step_time: StepTime  # the one length of a step, or of the span where it has none
     coverage: Coverage
-    profiled_us: float | None
     gpu: list[Gpu]
     steps: list[Step]
     kernel_categories: list[KernelCategory]
@@ -158,7 +157,6 @@ def span_report(profile: Profile) -> Span:
         wall_us=us(last - first),
         step_time=profile.of(step_time),
         coverage=profile.of(coverage),
-        profiled_us=us(trace.dur[profile.of(StepWindows).rows].sum()) if profile.of(profiled_steps) else None,
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
