@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.compare.compare import CompareReport, compa
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.api.catalog import Ids, Listing
