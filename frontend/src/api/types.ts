@@ -895,11 +895,6 @@ export type GuardKind =
   | 'type'
   | 'value';
 
-export interface Hints {
-  unnamed_cpu_kernels: string;
-  unnamed_triton_kernels: string;
-}
-
 export type HostCause =
   | 'allocation'
   | 'autotuning'
@@ -1918,7 +1913,8 @@ export interface Span {
   frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   headlines: Record<string, string>;
-  hints: Hints;
+  unnamed_cpu_kernels: string;
+  unnamed_triton_kernels: string;
 }
 
 export interface SpanName {

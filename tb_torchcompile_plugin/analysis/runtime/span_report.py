@@ -110,13 +110,6 @@ class Compile(msgspec.Struct, frozen=True):
     warnings: list[Notice]
 
 
-class Hints(msgspec.Struct, frozen=True):
-    """Data that could have been recorded, and how; "" where there is nothing to say."""
-
-    unnamed_cpu_kernels: str  # compiled code ran on the CPU
-    unnamed_triton_kernels: str  # torch gave kernels no names of their own
-
-
 class Span(msgspec.Struct, frozen=True):
     """The run side of one span."""
 
@@ -140,7 +133,9 @@ class Span(msgspec.Struct, frozen=True):
     frame_times: list[regions.FrameTime] | None
     compile_overlap: ct.CompileOverlap | None
     headlines: dict[str, str]  # the first sentence of each panel
-    hints: Hints
+    # How to record what is missing; "" where nothing is.
+    unnamed_cpu_kernels: str  # compiled code ran on the CPU
+    unnamed_triton_kernels: str  # torch gave kernels no names of their own
 
 
 def span_report(profile: Profile) -> Span:
@@ -168,7 +163,8 @@ def span_report(profile: Profile) -> Span:
         frame_times=profile.of(regions.frame_times),
         compile_overlap=profile.of(ct.compile_overlap),
         headlines={"compile_time": profile.of(ct.overlap_headline), "regions": profile.of(regions.headline)},
-        hints=Hints(profile.of(unnamed_cpu_kernels), unnamed_triton_kernels(profile)),
+        unnamed_cpu_kernels=profile.of(unnamed_cpu_kernels),
+        unnamed_triton_kernels=unnamed_triton_kernels(profile),
     )
 
 
