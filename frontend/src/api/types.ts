@@ -563,13 +563,10 @@ export type EagerReason =
 
 export interface EagerTime {
   headline: string;
-  window: 'span' | 'steps';
-  calls: number;
   host_us: number;
   share_percent: number | null;
   device_us: number | null;
   device_share_percent: number | null;
-  stacks: boolean;
   ops: EagerOp[];
 }
 

@@ -53,13 +53,10 @@ class EagerTime(msgspec.Struct, frozen=True):
     """What ran eagerly, without what ran in regions (`graph_break`): that is a cost of graph breaks."""
 
     headline: str
-    window: Literal["steps", "span"]
-    calls: int
     host_us: float  # summed over threads
-    share_percent: float | None  # of the window, in which any thread ran eager operators
+    share_percent: float | None  # of the steps or the span, in which any thread ran eager operators
     device_us: float | None
     device_share_percent: float | None
-    stacks: bool
     ops: Annotated[list[EagerOp], column_head("Eager operators")]
 
 
@@ -75,13 +72,10 @@ def eager_time(profile: Profile) -> EagerTime:
     device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
         headline=_headline(profile, len(outside.row), host_us, share, device_share),
-        window="steps" if len(steps) else "span",
-        calls=len(outside.row),
         host_us=host_us,
         share_percent=share,
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
-        stacks=PYTHON_FUNCTION in profile.trace.cats,
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
     )
 
