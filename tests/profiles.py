@@ -8,7 +8,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import step_parts
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import routes
@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSu
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.profile.steps import step_ns, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import answers_of
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -129,13 +129,12 @@ def gpu_ns(profile: Profile) -> Counter[int]:
 
 
 def a_devices_time_is_whole(profile: Profile) -> None:
-    span, used = ask(profile, "span"), profile.of(utilization)
+    span = ask(profile, "span")
     for row in span.gpu:
         parts = (row.compute_us, row.exposed_communication_us, row.exposed_memory_us)
         assert total(parts) == ns(row.busy_us) and total((row.busy_us, row.idle_us)) == ns(row.span_us)
-    for step in filter(None, [*used.steps, used.window] if used else ()):
-        for device in step.devices:
-            assert total((device.busy_us, device.idle_us)) == ns(step.wall_us)
+    walls = profile.of(step_ns)
+    assert all((parts.sum(axis=0) == walls).all() for parts in profile.of(step_parts).values())
 
 
 def kernels_and_categories_are_all_gpu_events(profile: Profile) -> None:

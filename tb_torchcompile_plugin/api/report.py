@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare import all_runs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport
+from tb_torchcompile_plugin.analysis.compile.recompiles import RecompileReport
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
@@ -66,6 +67,7 @@ class SpanReport(Span, frozen=True):
     your_code: list[ProgramLine]
     gpu_utilization: GpuUtilization
     cuda_graphs: CudaGraphReport
+    recompiles: RecompileReport
     dynamic_shapes: DynamicShapeReport
     step: StepReport
     ledger: list[LedgerRow]

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compare.jobs import compare_jobs
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_report
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
-from tb_torchcompile_plugin.analysis.runtime.compilation_table import compilation_table
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compilation_table
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time

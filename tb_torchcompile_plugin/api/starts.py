@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
 from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.api.catalog import Ids, Listing

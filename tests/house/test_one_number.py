@@ -25,12 +25,11 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import (
     cost_of_breaks,
     direct_us,
     source_with_costs,
-    span_with_costs,
 )
 from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, count_compilations, total_s
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
-from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles, recompile_report
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
@@ -339,10 +338,8 @@ def test_a_panel_with_a_number_of_its_own_is_found(recording: Recording) -> None
 
 def test_a_second_count_and_a_second_cost_are_found(recording: Recording) -> None:
     (profile,) = spans_in(recording("breaks"))
-    headlines = profile.of(span_with_costs).headlines | {
-        "recompiles": "3 recompiles cost 1.00 s of compile time."
-    }
-    assert broken(profile, span_with_costs, headlines=headlines) == {"span.headlines.recompiles"}
+    sentences = ("3 recompiles cost 1.00 s of compile time.",)
+    assert broken(profile, recompile_report, sentences=sentences) == {"recompiles.sentences"}
     program = profile.of(source_with_costs)
     (row, *_) = (row for row in program.rows if row.breaks)
     mark = msgspec.structs.replace(row.breaks[0], cost_us=1.0)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
 from recordings import Recording
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels
 from tb_torchcompile_plugin.compile_log.summary import load

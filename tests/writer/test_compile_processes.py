@@ -189,7 +189,7 @@ def test_profiled_steps_that_contain_compile_time_are_named(limited: Path) -> No
     overlap = span.compile_overlap
     assert overlap is not None and overlap.inside_us
     assert overlap.window == "ProfilerStep#2 and ProfilerStep#3"
-    again = {row.compile_id: row.step for row in span.recompile_moments or []}
+    again = {row.compile_id: row.step for row in span.recompiles.recompiles}
     assert again["0/1"] == "ProfilerStep#2"
 
 

@@ -536,13 +536,6 @@ export interface DynamicShapeReport {
   code: string | null;
 }
 
-export interface EagerInStep {
-  step: string;
-  host_us: number;
-  device_us: number | null;
-  share_percent: number | null;
-}
-
 export type EagerKind = 'backward' | 'data_loading' | 'graph_break' | 'operator' | 'optimizer';
 
 export interface EagerOp {
@@ -562,14 +555,10 @@ export type EagerReason =
 
 export interface EagerTime {
   headline: string;
-  window: 'span' | 'steps';
-  calls: number;
   host_us: number;
   share_percent: number | null;
   device_us: number | null;
   device_share_percent: number | null;
-  stacks: boolean;
-  steps: EagerInStep[];
   ops: EagerOp[];
 }
 
@@ -895,11 +884,6 @@ export type GuardKind =
   | 'type'
   | 'value';
 
-export interface Hints {
-  unnamed_cpu_kernels: string;
-  unnamed_triton_kernels: string;
-}
-
 export type HostCause =
   | 'allocation'
   | 'autotuning'
@@ -981,27 +965,13 @@ export interface HostTime {
   slices: number;
 }
 
-export interface IdleCauses {
-  compiling_us: number;
-  waiting_for_ranks_us: number;
-  waiting_for_gpu_us: number;
-  data_loading_us: number;
-  guards_us: number;
-  kernel_launches_us: number;
-  compiled_graph_us: number;
-  graph_breaks_us: number;
-  eager_operators_us: number;
-  python_us: number;
-  unaccounted_us: number;
-}
-
 export interface IdleGap {
   start_us: number;
   device: number;
   idle_us: number;
   step: string | null;
   cause: HostKind;
-  idle: IdleCauses;
+  idle: Record<string, number>;
   after: string | null;
   before: string;
   launch: string | null;
@@ -1495,7 +1465,6 @@ export interface Operators {
   headline: string;
   split: string | null;
   rows: Operator[];
-  recorded: Recorded;
   missing: string;
   code: string;
 }
@@ -1654,17 +1623,12 @@ export interface PythonFunction {
   slices: string;
 }
 
-export interface PythonPart {
-  owner: Whose;
-  self_us: number;
-}
-
 export interface PythonTime {
   headline: string;
   note: string;
   recorded: boolean;
   functions: PythonFunction[];
-  parts: PythonPart[];
+  parts: Partial<Record<Whose, number>>;
   threads: string[];
   frames: StackFrames;
 }
@@ -1757,14 +1721,6 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
-}
-
-export interface Recorded {
-  shapes: boolean;
-  stacks: boolean;
-  memory: boolean;
-  labels: boolean;
-  gpu: boolean;
 }
 
 export interface Records {
@@ -1922,16 +1878,6 @@ export interface SliceRef {
   dur_ns: number;
 }
 
-export interface SlowStep {
-  step: string;
-  row: number;
-  excess_us: number;
-  reason: Category | HostKind | 'not_recorded' | 'profiler_overhead' | 'autotune' | 'gc' | 'recompile' | null;
-  explained_us: number | null;
-  compile_ids: string[];
-  why: string;
-}
-
 export interface SourceLine {
   file: string;
   line: number;
@@ -1947,7 +1893,6 @@ export interface Span {
   wall_us: number;
   step_time: StepTime;
   coverage: Coverage;
-  profiled_us: number | null;
   gpu: Gpu[];
   steps: Step[];
   kernel_categories: KernelCategory[];
@@ -1957,11 +1902,10 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
-  recompile_moments: Recompile[] | null;
   compile_overlap: CompileOverlap | null;
-  frame_versions: RecompiledFrame[];
   headlines: Record<string, string>;
-  hints: Hints;
+  unnamed_cpu_kernels: string;
+  unnamed_triton_kernels: string;
 }
 
 export interface SpanName {
@@ -2039,7 +1983,6 @@ export interface StepReport {
   step_time: StepTime;
   times: StepTimes | null;
   steps: StepRow[];
-  slow: SlowStep[];
   window: StepBreakdown | null;
   mean_parts: MeanPart[];
 }
@@ -2057,6 +2000,10 @@ export interface StepRow {
   launches: number | null;
   kernel_launch_us: number | null;
   graph_replays: number | null;
+  reason: Category | HostKind | 'not_recorded' | 'profiler_overhead' | 'autotune' | 'gc' | 'recompile' | null;
+  excess_us: number | null;
+  explained_us: number | null;
+  compile_ids: string[];
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';

@@ -20,7 +20,7 @@ const time = (functions: PythonFunction[], frames: PythonTime['frames'], threads
   note: '',
   recorded: true,
   functions,
-  parts: [],
+  parts: {},
   threads,
   frames,
 });

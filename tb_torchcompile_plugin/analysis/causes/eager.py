@@ -28,9 +28,14 @@ from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per_step, duration, often, plural
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
-from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id, calls_cut_by_breaks, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    calls_by_id,
+    calls_cut_by_breaks,
+    logged_times,
+    resumes,
+)
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import union, within
+from tb_torchcompile_plugin.profile.intervals import within
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
@@ -531,9 +536,7 @@ def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
     """Return how much of the profiled time these calls take."""
-    timed = [row for row in calls if row.HasField("start_ns") and row.HasField("duration_ns")]
-    start = np.array([row.start_ns for row in timed], np.int64) - context.profile.trace.base_ns
-    return context.inside_us(union(start, start + np.array([row.duration_ns for row in timed], np.int64)))
+    return context.inside_us(logged_times(calls, context.profile.trace.base_ns))
 
 
 def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:

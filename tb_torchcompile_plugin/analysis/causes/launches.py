@@ -15,12 +15,14 @@ from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
+    cudagraph_skips,
+    skipped_graphs,
+    skips_of_graphs,
+)
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, count_per_step, often, plural
 from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
@@ -32,9 +34,9 @@ from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
@@ -183,8 +185,9 @@ class CudaGraphsSkipped(Cause):
     def detect_in_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
         """Yield each reason for skipping CUDA graphs; with a span, the first has a predicted gain."""
         by = context.best("graph_capture") if context else None
-        reasons = _skip_reasons(data.summary)
-        for index, (reason, ids) in enumerate(reasons.items()):
+        reasons = grouped(data.of(skips_of_graphs), lambda skip: skip[1].reason)
+        for index, (reason, skips) in enumerate(reasons.items()):
+            ids = [key for key in dict.fromkeys(key for key, _ in skips) if key[1]]
             advice = (text for word, text in _AGAINST_SKIPS.items() if word in reason.lower())
             lines = (at_line(row.file, row.line) for row in data.of(skipped_graphs) if row.reason == reason)
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
@@ -409,15 +412,6 @@ def not_replayed(profile: Profile) -> fix.Times:
             around = around[around >= 0]
             times[track] = joined(inner, Intervals(whole.starts[around], whole.ends[around]))
     return times
-
-
-def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
-    """Return (epoch, compile id) of compilations by the first line of torch's reason."""
-    by_reason: dict[str, dict[tuple[int, str], None]] = {}
-    for row in (*summary.compilations, *summary.runtime_metrics):
-        if reason := skip_reason(row.metrics):
-            by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
-    return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 
 def _is_old(version: object) -> bool:

@@ -1,14 +1,16 @@
-"""Which parts of a graph's cache key differ from those of another process, so that a lookup missed?
+"""Which lookups of two processes are the same, and which parts of a graph's key differ, so that one of them missed?
 
 torch records the parts of a key with a hash each, for hits and misses. Of the graph's code it records the hash alone;
 the graphs of both processes then show which line differs.
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -20,23 +22,55 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     difference,
     listed,
 )
-from tb_torchcompile_plugin.analysis.compile.starts import (
-    LookupId,
-    Start,
-    Starts,
-    lookups_by_id,
-    matched_frames,
-)
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
-from tb_torchcompile_plugin.compile_log.record import key_of
+from tb_torchcompile_plugin.compile_log.record import Direction, forward_compilations, key_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
+from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
 from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
+
+FrameVersion: TypeAlias = tuple[str, int, str, int]  # file, line, function, and which version of it
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILED_FIRST = "the order (same key, compiled here first)"
 _LAST = 1 << 30  # sorts after any number of differing parts
+
+
+class Start(NamedTuple):
+    """One process of the logdir."""
+
+    run: str
+    worker: str
+    rank: int | None
+    data: CompileData
+
+    @property
+    def name(self) -> str:
+        """Its name in sentences."""
+        return f"{self.run}, {self.worker if self.rank is None else f'rank {self.rank}'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Starts(Memoized):
+    """One process, and those that it is compared with: the ranks of its run first, then other runs."""
+
+    own: Start
+    others: tuple[Start, ...]
+
+
+class LookupId(NamedTuple):
+    """Identifies a lookup across processes: by its frame, which version of it, and which of its graphs."""
+
+    file: str
+    line: int
+    function: str
+    version: int
+    cache: str
+    direction: Direction | None
+    graph: int
 
 
 class KeyMismatch(NamedTuple):
@@ -72,6 +106,52 @@ class _Pair(NamedTuple):
 
     def has_same_key(self) -> bool:
         return self.before.row.cache_key == self.now.row.cache_key
+
+
+def versioned_frames(data: CompileData) -> dict[FrameVersion, Compilation]:
+    """Identify each compilation by its function and how many of its versions were compiled before."""
+    versions = Counter[tuple[str, int, str]]()
+    rows: dict[FrameVersion, Compilation] = {}
+    for row in sorted(forward_compilations(data.summary).values(), key=lambda row: row.start_ns):
+        function = (row.file, row.line, row.function)
+        frame: FrameVersion = (*function, versions[function])
+        rows[frame] = row
+        versions[function] += 1
+    return rows
+
+
+def matched_frames(
+    own: CompileData, other: CompileData, *, anywhere: bool = False
+) -> dict[FrameVersion, FrameVersion]:
+    """Match the frames of two processes: by file, line and function, then in their order without the line.
+
+    anywhere: and then by the file's name alone, as the same program may be in another folder.
+    """
+    identities: list[Callable[[FrameVersion], tuple[object, ...]]] = [
+        lambda frame: frame,
+        lambda frame: (frame[0], frame[2]),
+    ]
+    if anywhere:
+        identities.append(lambda frame: (re.split(r"[/\\]", frame[0])[-1], frame[2]))
+    left, other_left = list(own.of(versioned_frames)), list(other.of(versioned_frames))
+    matches: dict[FrameVersion, FrameVersion] = {}
+    for identity in identities:
+        groups = grouped(other_left, identity)
+        matches |= {frame: groups[key].pop(0) for frame in left if groups.get(key := identity(frame))}
+        taken = set(matches.values())
+        left = [frame for frame in left if frame not in matches]
+        other_left = [frame for frame in other_left if frame not in taken]
+    return matches
+
+
+def lookups_by_id(data: CompileData) -> dict[LookupId, CacheLookup]:
+    """Identify the lookups that torch recorded one by one."""
+    frames = {key_of(row.key): frame for frame, row in data.of(versioned_frames).items()}
+    return {
+        LookupId(*frame, lookup.cache, lookup.direction, lookup.graph or 0): lookup
+        for lookup in data.of(cache_lookups)
+        if (frame := frames.get((lookup.epoch, lookup.compile_id)))
+    }
 
 
 def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:

@@ -15,7 +15,8 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
+from tb_torchcompile_plugin.profile.compiled.regions import logged_times
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -114,14 +115,12 @@ def frames_s(rows: Iterable[CompilationMessage]) -> float | None:
     if not rows:
         return None
     untimed = sum(row.duration_ns for row in rows if not row.HasField("start_ns"))
-    threads = _by_thread([row for row in rows if row.HasField("start_ns")])
-    return to_seconds(untimed + sum(spans.total_ns for spans in threads))
+    return to_seconds(untimed + sum(times.total_ns for times in _by_thread(rows)))
 
 
 def frames_us_in(rows: Iterable[CompilationMessage], base_ns: int, windows: Intervals) -> float:
     """Return how much of the compile time of these fell into windows of a trace that begins at `base_ns`."""
-    timed = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
-    return us(_covered(_by_thread(timed, base_ns), *windows).sum())
+    return us(_covered(_by_thread(rows, base_ns), *windows).sum())
 
 
 def compile_overlap(profile: Profile) -> CompileOverlap | None:
@@ -133,15 +132,15 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     trace, summary = profile.trace, profile.summary
     if summary is None:
         return None
-    timed = [row for row in summary.compilations if row.HasField("start_ns") and row.HasField("duration_ns")]
     first, last = trace.window()
-    if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
+    is_timed = all(row.HasField("start_ns") and row.HasField("duration_ns") for row in summary.compilations)
+    if trace.base_ns + first < EPOCH_FROM_NS or not is_timed:
         return None
     rows = profile.of(StepWindows).rows
     starts, ends = trace.ts[rows], trace.ts[rows] + trace.dur[rows]
     if not len(rows):
         starts, ends = np.array([first]), np.array([last])
-    inside = _covered(_by_thread(timed, trace.base_ns), starts, ends)
+    inside = _covered(_by_thread(summary.compilations, trace.base_ns), starts, ends)
     steps = [trace.names[trace.name[step]] for step, time in zip(rows, inside) if time > 0]
     window = " and ".join(steps) if len(steps) <= 2 else f"{steps[0]} and {len(steps) - 1} more steps"
     return CompileOverlap(us(inside.sum()), (window or "the profiled steps") if len(rows) else "this span")
@@ -156,12 +155,8 @@ def overlap_headline(profile: Profile) -> str:
     return f"{inside} of the compile time falls into {overlap.window}."
 
 
-def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Intervals]:
-    threads = []
-    for row_group in grouped(rows, lambda row: row.thread).values():
-        starts = np.array([row.start_ns for row in row_group]) - origin
-        threads.append(union(starts, starts + np.array([row.duration_ns for row in row_group])))
-    return threads
+def _by_thread(rows: Iterable[CompilationMessage], base_ns: int = 0) -> list[Intervals]:
+    return [logged_times(group, base_ns) for group in grouped(rows, lambda row: row.thread).values()]
 
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:

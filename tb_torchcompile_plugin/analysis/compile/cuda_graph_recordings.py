@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS, short_skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
@@ -189,3 +189,10 @@ def skips_of_graphs(data: CompileData) -> list[tuple[Key, SkippedGraph]]:
         row = SkippedGraph(key[1], short_skip_reason(text), file, line_number, text.strip())
         rows[key, row] = None
     return [*rows]
+
+
+def cudagraph_skips(data: CompileData) -> int | None:
+    """Return torch's own count, None where it was not recorded; skips at run time leave no other record."""
+    if not data.summary.counters:
+        return None
+    return sum(int(row.value) for row in data.summary.counters if (row.group, row.name) == CUDAGRAPH_SKIPS)

@@ -13,9 +13,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups
-from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Starts, compared_lookups, differences
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
-from tb_torchcompile_plugin.analysis.compile.starts import Starts
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -30,7 +29,7 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, PhaseSpan
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
+from tb_torchcompile_plugin.profile.compiled.regions import logged_times
 from tb_torchcompile_plugin.profile.intervals import Int64s, to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
@@ -250,7 +249,7 @@ def parts_ns(data: CompileData) -> dict[str, int]:
     if start.imported_ns:
         spans.append(HostSpan(start.begin_ns, start.imported_ns, "imports"))
     edges, innermost = innermost_spans(spans, start.begin_ns, start.end_ns)
-    compiled = compiled_when(data.summary.compilations, 0)
+    compiled = logged_times(data.summary.compilations)
     is_outside = (within(compiled, edges[:-1]) < 0) & (len(compiled.starts) > 0)
     times = Counter[str]()
     for (begin, end), span, outside in zip(pairwise(edges.tolist()), innermost.tolist(), is_outside):

@@ -1,16 +1,30 @@
-"""Show how often each compiled region ran and where its host and GPU time went: graphs, guards, wrappers, breaks.
+"""What was compiled, how often did it run, and where did its host and GPU time go: graphs, guards, wrappers, breaks?
 
-A region nested in another (a resume function, a called frame) is not counted in the outer one. Backward is apart.
+A region nested in another (a resume function, a called frame) is not counted in the outer one. Backward is apart. The
+table has one row per compilation, joined to the region that ran it. What ran without a compilation of its own has a
+row, too: everything where there is no compile data, and a backward graph that was compiled with its forward.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
+from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Caller,
+    Compilation,
+    OtherArtifacts,
+    Status,
+    callers,
+    compilations,
+    other_artifacts,
+    status_headline,
+)
 from tb_torchcompile_plugin.analysis.formatting import count_per_step, duration, percent
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -29,7 +43,49 @@ from tb_torchcompile_plugin.profile.intervals import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
+
+_FRAMES_UNKNOWN = (
+    "Which regions belong to one frame is unknown: record with the trace handler of this package, "
+    "or with `with_stack=True`."
+)
+
+
+class CompilationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A compilation, and what a call of it took in the span."""
+
+    key: str
+    compile_id: str
+    epoch: int
+    status: Status | None = None  # None where only the trace shows it
+    direction: Annotated[str, column_head(hidden=True)]  # "backward 2 of 2" where DDP split the graph
+    function: Annotated[str, column_head(grow=True)] = ""
+    file: str = ""
+    line: int | None = None
+    duration_s: Annotated[float | None, column_head("Compile time", bar=True, total=True)] = None
+    calls: int | None = None  # None where the span did not run it
+    guard_us_per_call: Annotated[float | None, column_head("Guards per call")] = None
+    host_us_per_call: float | None = None  # without nested regions
+    gpu_us_per_call: float | None = None
+    overhead_us_per_call: Annotated[float | None, column_head("Wrapper per call", hidden=True)] = None
+    graph_us_per_call: Annotated[float | None, column_head("Graph per call", hidden=True)] = None
+    graph_ops: Annotated[int | None, column_head("Operations", hidden=True)] = None
+    breaks: Annotated[int | None, column_head("Graph breaks", hidden=True)] = None
+    guards: Annotated[int | None, column_head(hidden=True)] = None
+    attempts: Annotated[int | None, column_head(hidden=True)] = None
+    slices: str = ""  # what the timeline is searched for
+
+
+class CompilationTable(msgspec.Struct, frozen=True):
+    """All compilations of a process. uses_cuda_graphs: whether any was to run as a CUDA graph."""
+
+    sentences: tuple[str, ...]
+    compilations: tuple[CompilationRow, ...]
+    callers: tuple[Caller, ...]
+    others: tuple[OtherArtifacts, ...]
+    uses_cuda_graphs: bool
 
 
 class CompiledRegion(msgspec.Struct, frozen=True):
@@ -75,21 +131,6 @@ class FrameTime(msgspec.Struct, frozen=True):
     breaks_us: float  # gaps between graphs, less guards and overhead of the regions that resume
     called_us: float  # other compiled frames called from this one
     other_us: float
-
-
-class CallOverhead(msgspec.Struct, frozen=True):
-    """What guards and wrappers cost compared with graphs, of calls that begin in a step; None is not marked."""
-
-    steps: int  # 0 where there are none, and the window is the whole span
-    window_us: float
-    calls: int
-    guard_us: float
-    overhead_us: float | None
-    graph_us: float | None
-    backward_us: float
-    overhead_percent: (
-        float | None
-    )  # guards and overhead, of guards, overhead and graphs (forward and backward)
 
 
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
@@ -232,56 +273,111 @@ def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tupl
         running[layer] += change
 
 
-def call_overhead(profile: Profile) -> CallOverhead | None:
-    """Return what the calls in the steps (in the span without any) cost; None where no compiled region ran."""
+def headline(profile: Profile) -> str:
+    """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps: guards …, wrappers …. …".
+
+    Of the calls that begin in a step; without steps, of all.
+    """
     trace, windows = profile.trace, profile.of(profiled_time)
     calls = list(regions.all_calls(profile.of(regions.region_calls)))
     if not calls:
-        return None
+        return "No compiled region ran in this span."
     calls = _profiled(profile, calls)
-    guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
-    overhead = sum(call.overhead_ns for call in calls)
-    marks_all = regions.marks_graphs(trace) or all(call.graphs for call in calls)
+    steps = len(profile.of(StepWindows))
+    whole, each = ("the profiled steps", "per step") if steps else ("the span", "in this span")
+    guards, overhead, graphs = (
+        sum(getattr(call, part) for call in calls) for part in ("guard_ns", "overhead_ns", "graph_ns")
+    )
     rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
     backward = int(trace.dur[rows[within(windows, trace.ts[rows]) >= 0]].sum())
-    return CallOverhead(
-        steps=len(profile.of(StepWindows)),
-        window_us=us(windows.total_ns),
-        calls=len(calls),
-        guard_us=us(guards),
-        overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
-        graph_us=us(graphs) if marks_all else None,
-        backward_us=us(backward),
-        overhead_percent=share_percent(guards + overhead, guards + overhead + graphs + backward)
-        if marks_all
-        else None,
+
+    def per_step(ns: int) -> str:
+        return duration(us(ns) / (steps or 1))
+
+    what, parts = "Guards", ""
+    if regions.marks_overhead(trace):
+        what = "Guards and wrappers"
+        parts = f" ({per_step(guards)} in guards, {per_step(overhead)} in wrappers)"
+    taken = guards + overhead
+    share = f", {percent(100 * taken / windows.total_ns)} of {whole}" if windows.total_ns else ""
+    ran = "How long the graphs ran is unknown because the trace does not mark all of them."
+    is_marked = regions.marks_graphs(trace) or all(call.graphs for call in calls)
+    if is_marked and (all_ns := taken + graphs + backward):
+        backwards = f" and their backward graphs for {per_step(backward)}" if backward else ""
+        ran = (
+            f"The graphs ran for {per_step(graphs)}{backwards}. Calling them adds "
+            f"{percent(100 * taken / all_ns)} overhead."
+        )
+    times, in_steps = count_per_step(len(calls) / (steps or 1), each)
+    called = f"{times} {'call' if times == '1' else 'calls'}{f' {in_steps}' if in_steps != each else ''}"
+    return f"{what} of {called} take {per_step(taken)} {each}{parts}{share}. {ran}"
+
+
+def compilation_table(about: Profile | CompileData) -> CompilationTable:
+    """Return what was compiled, and how a span ran it."""
+    profile = about if isinstance(about, Profile) else None
+    data = about if isinstance(about, CompileData) else about.data
+    ran = profile.of(compiled_regions) if profile else []
+    sentences = [data.of(status_headline)] if data else []
+    if profile:
+        sentences.append(profile.of(headline))
+        sentences += [_FRAMES_UNKNOWN] if ran and profile.of(frame_times) is None else []
+    return CompilationTable(
+        sentences=tuple(sentences),
+        compilations=tuple(_rows(data.of(compilations) if data else [], ran)),
+        callers=tuple(data.of(callers)) if data else (),
+        others=tuple(data.of(other_artifacts)) if data else (),
+        uses_cuda_graphs=bool(profile and profile.of(requested_graphs)),
     )
 
 
-def headline(profile: Profile) -> str:
-    """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps. …"."""
-    cost = profile.of(call_overhead)
-    if cost is None:
-        return "No compiled region ran in this span."
-    steps = cost.steps or 1
-    overhead_us = cost.guard_us + (cost.overhead_us or 0)
-    what, parts = "Guards", ""
-    if cost.overhead_us is not None:
-        what = "Guards and wrappers"
-        guards, wrappers = (duration(part_us / steps) for part_us in (cost.guard_us, cost.overhead_us))
-        parts = f" ({guards} in guards, {wrappers} in wrappers)"
-    whole = "the profiled steps" if cost.steps else "the span"
-    share = f", {percent(100 * overhead_us / cost.window_us)} of {whole}" if cost.window_us else ""
-    graphs = "How long the graphs ran is unknown because the trace does not mark all of them."
-    if cost.graph_us is not None and cost.overhead_percent is not None:
-        backward = (
-            f" and their backward graphs for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
+_SAME = (
+    "key",
+    "compile_id",
+    "epoch",
+    "status",
+    "file",
+    "line",
+    "duration_s",
+    "graph_ops",
+    "guards",
+    "attempts",
+)
+
+
+def _rows(compiled: list[Compilation], ran: list[CompiledRegion]) -> Iterator[CompilationRow]:
+    """Yield the compilations in order of time, then what ran without one."""
+    others = {fields["key"]: fields for region in ran for fields in _calls(region)}
+    for row in compiled:
+        fields = {"slices": row.compile_id, **others.pop(row.key, {})}
+        fields |= {name: getattr(row, name) for name in _SAME}
+        fields["direction"] = (
+            f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction
         )
-        graphs = (
-            f"The graphs ran for {duration(cost.graph_us / steps)}{backward}. Calling them adds "
-            f"{percent(cost.overhead_percent)} overhead."
-        )
-    each = "per step" if cost.steps else "in this span"
-    times, in_steps = count_per_step(cost.calls / steps, each)
-    calls = f"{times} {'call' if times == '1' else 'calls'}{f' {in_steps}' if in_steps != each else ''}"
-    return f"{what} of {calls} take {duration(overhead_us / steps)} {each}{parts}{share}. {graphs}"
+        fields["function"] = readable_function(row.function)
+        yield CompilationRow(**fields, breaks=row.breaks if row.direction == "forward" else None)
+    yield from (CompilationRow(**fields) for fields in others.values())
+
+
+def _calls(region: CompiledRegion) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a row for the forward calls of a region, and for those of its backward."""
+    gpu_us = None if region.gpu_us is None else region.gpu_us - (region.backward_gpu_us or 0)
+    parts = {"guard": region.guard_us, "overhead": region.overhead_us, "graph": region.graph_us}
+    forward = {**parts, "host": region.cpu_us, "gpu": gpu_us}
+    backward = {"host": region.backward_cpu_us, "gpu": region.backward_gpu_us}
+    for direction, calls, totals in (
+        ("forward", region.calls, forward),
+        ("backward", region.backward_calls, backward),
+    ):
+        key = f"{region.compile_id},{region.epoch},{direction}"
+        if calls:
+            yield {
+                "key": region.compilation or key if direction == "forward" else key,
+                "compile_id": region.compile_id,
+                "epoch": region.epoch,
+                "direction": direction,
+                "function": readable_function(region.function or ""),
+                "calls": calls,
+                "slices": f"Region: {region.compile_id}",
+                **{f"{name}_us_per_call": us / calls for name, us in totals.items() if us is not None},
+            }

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -49,27 +49,14 @@ class EagerOp(msgspec.Struct, frozen=True):
     device_us: Annotated[float | None, column_head(total=True)]
 
 
-class EagerInStep(msgspec.Struct, frozen=True):
-    """What ran eagerly in one step."""
-
-    step: str
-    host_us: float
-    device_us: float | None
-    share_percent: float | None
-
-
 class EagerTime(msgspec.Struct, frozen=True):
     """What ran eagerly, without what ran in regions (`graph_break`): that is a cost of graph breaks."""
 
     headline: str
-    window: Literal["steps", "span"]
-    calls: int
     host_us: float  # summed over threads
-    share_percent: float | None  # of the window, in which any thread ran eager operators
+    share_percent: float | None  # of the steps or the span, in which any thread ran eager operators
     device_us: float | None
     device_share_percent: float | None
-    stacks: bool
-    steps: list[EagerInStep]
     ops: Annotated[list[EagerOp], column_head("Eager operators")]
 
 
@@ -85,25 +72,12 @@ def eager_time(profile: Profile) -> EagerTime:
     device_share = share_percent(device_ns, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
         headline=_headline(profile, len(outside.row), host_us, share, device_share),
-        window="steps" if len(steps) else "span",
-        calls=len(outside.row),
         host_us=host_us,
         share_percent=share,
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
-        stacks=PYTHON_FUNCTION in profile.trace.cats,
-        steps=_by_step(steps, outside, roots.running, gpu),
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
     )
-
-
-def _by_step(steps: StepWindows, roots: Roots, running: Intervals, gpu: bool) -> list[EagerInStep]:
-    step_of, shares = within(steps.windows, roots.start), covered_ns(running, steps.starts, steps.ends)
-    host, device = (sums(step_of, ns, len(steps)) for ns in (roots.host_ns, roots.device_ns))
-    return [
-        EagerInStep(name, us(host[row]), us(device[row]) if gpu else None, share_percent(shares[row], length))
-        for row, (name, length) in enumerate(zip(steps.names, (steps.ends - steps.starts).tolist()))
-    ]
 
 
 def _headline(

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,
     launch_sequence,
     modeled_windows,
+    slices_around,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
@@ -27,22 +28,6 @@ from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 _MAX_ROWS = 100  # culprits of each device that have a row; the others are one row, with what nothing covers
 _MAX_ACTIVITIES = 12  # names of what a thread did in one gap
 _REST = Attribution("nothing", "", "", 0)
-
-
-class IdleCauses(msgspec.Struct, frozen=True):
-    """Idle time by what the launching thread did: the first of `thread_activity.HOST_KINDS` that holds."""
-
-    compiling_us: float
-    waiting_for_ranks_us: float
-    waiting_for_gpu_us: float
-    data_loading_us: float
-    guards_us: float
-    kernel_launches_us: float
-    compiled_graph_us: float  # 0 where there is a GPU: there it runs
-    graph_breaks_us: float
-    eager_operators_us: float
-    python_us: float
-    unaccounted_us: float
 
 
 class IdleReason(msgspec.Struct, frozen=True):
@@ -79,7 +64,7 @@ class IdleGap(msgspec.Struct, frozen=True):
     idle_us: Annotated[float, column_head(bar=True)]
     step: str | None  # in which the gap begins
     cause: Annotated[HostKind, column_head("Largest cause")]
-    idle: IdleCauses
+    idle: dict[str, float]  # by cause: the first of `thread_activity.HOST_KINDS` that holds, with `_us`
     after: Annotated[str | None, column_head("After", grow=True)]  # the GPU event before the gap
     before: Annotated[str, column_head("Before", grow=True)]  # the GPU event that ends it
     # The call that launched the event that ends the gap, and its thread; None where unknown.
@@ -188,7 +173,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         idle_us=us(end - start),
         step=step,
         cause=HOST_KINDS[int(causes.argmax())],
-        idle=IdleCauses(*map(us, causes)),
+        idle={f"{kind}_us": us(ns) for kind, ns in zip(HOST_KINDS, causes, strict=True)},
         after=_name(trace, int(gaps.preceding[index]), short_kernel),
         before=_name(trace, int(gaps.following[index]), short_kernel) or "",
         launch=_name(trace, int(gaps.launch[index])),
@@ -213,20 +198,8 @@ def _longest(rows: Int64s, own: Int64s) -> int | None:
 
 def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
     """Return a thread's slices between start and end, and the time of each, cut at its parent, without inner ones."""
-    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
-    first, last = low + np.searchsorted(trace.ts[low:high], (start, end), side="left")
-    around = []  # the first one
-    row = int(first) - 1 if first > low else -1
-    while row >= 0:
-        around.append(row)
-        row = int(trace.parent[row])
-    rows = np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))
-    nested = trace.parent[rows] >= 0
-    parents = np.where(nested, np.searchsorted(rows, trace.parent[rows]), -1)  # indices into `rows`
-    ends, depth = np.asarray(trace.ts[rows] + trace.dur[rows]), trace.depth[rows]
-    for level in np.unique(depth):
-        inner = np.flatnonzero((depth == level) & nested)
-        ends[inner] = np.minimum(ends[inner], ends[parents[inner]])
+    rows, ends, parents = slices_around(trace, track, (start, end))
     own = np.maximum(0, np.minimum(ends, end) - np.maximum(trace.ts[rows], start))
+    nested = parents >= 0
     np.subtract.at(own, parents[nested], own[nested].copy())
     return rows, own

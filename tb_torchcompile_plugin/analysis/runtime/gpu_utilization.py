@@ -3,7 +3,6 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
@@ -21,14 +20,11 @@ from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
-from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
 from tb_torchcompile_plugin.torch_names.slices import is_replay
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
-_WORK = 3  # kinds of work of a device: compute, exposed communication, exposed memory
+WORK = 3  # kinds of work of a device: compute, exposed communication, exposed memory
 _COMMUNICATION, _INPUT, _COMPILE = (
     HOST_KINDS.index(kind) for kind in ("waiting_for_ranks", "data_loading", "compiling")
 )
@@ -81,19 +77,6 @@ class DeviceInStep(msgspec.Struct, frozen=True):
     idle_us: float
 
 
-class StepUtilization(msgspec.Struct, frozen=True):
-    """One step, or the one window of a trace without steps: from the first GPU event to the end of the last."""
-
-    step: str | None
-    start_us: float
-    wall_us: float
-    devices: list[DeviceInStep]
-    verdict: Verdict
-    launches: int  # whose call begins in the step
-    kernel_launch_us: float
-    graph_replays: int
-
-
 class LaunchCall(msgspec.Struct, frozen=True):
     """All launches through one function of the runtime or driver."""
 
@@ -141,10 +124,8 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
 
 class Utilization(NamedTuple):
-    """The steps, or where there are none the one window, with what holds over all that are steady."""
+    """What holds over all steady steps, or over the one window of a trace without steps."""
 
-    steps: list[StepUtilization]
-    window: StepUtilization | None
     verdict: Verdict
     means: list[DeviceInStep]  # what each device does in the step whose length is the step time
 
@@ -215,44 +196,37 @@ def gpus(profile: Profile) -> list[Gpu]:
     return rows
 
 
+def step_parts(profile: Profile) -> dict[int, Int64s]:
+    """Return what each device did in each step; see `device_parts`."""
+    return device_parts(profile, profile.of(profile_steps.bottleneck_windows))
+
+
+def device_parts(profile: Profile, windows: Intervals) -> dict[int, Int64s]:
+    """Return how long (ns) each device did what (row) in each window (column): `WORK`, then idle by cause."""
+    return {device: _parts(profile, device, windows) for device in profile.of(idle_gaps)}
+
+
 def utilization(profile: Profile) -> Utilization | None:
-    """Return what each device did in each step, and the verdict; None without GPU events, or a step that has all."""
-    trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
+    """Return what each device did in a step, and the verdict; None without GPU events, or a step that has all."""
     if not profile.of(idle_gaps):
         return None
-    windows = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
-    parts = {device: _parts(profile, device, windows) for device in profile.of(idle_gaps)}
-    on_host = profile.of(profile_steps.profiled_time) if len(steps) else windows
-    rows, lacks = [], profile.of(profile_steps.incomplete_steps) if len(steps) else np.zeros(1, bool)
-    for index, (name, begin, end) in enumerate(zip(steps.names or [None], *windows)):
-        if lacks[index]:  # without its GPU records it is not idle, but unknown
-            continue
-        launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
-        in_step = {device: ns[:, index] for device, ns in parts.items()}
-        row = StepUtilization(
-            step=name,
-            start_us=us(begin - trace.window()[0]),
-            wall_us=us(end - begin),
-            devices=[_device(device, ns) for device, ns in in_step.items()],
-            verdict=_verdict(in_step),
-            launches=launches.launches,
-            kernel_launch_us=us(launches.time_ns),
-            graph_replays=launches.replays,
-        )
-        rows.append(row)
     steady = profile.of(profile_steps.steady_steps)
-    counted = steady.rows if steady else np.arange(1)
-    overhead_us = profile.of(profile_steps.step_time).overhead_us if steady else 0.0
+    if steady:
+        parts, overhead_us = profile.of(step_parts), profile.of(profile_steps.step_time).overhead_us
+        counted = steady.rows
+    else:
+        parts, overhead_us = device_parts(profile, profile.of(profile_steps.span_window)), 0.0
+        counted = np.arange(1)
     total = {
         device: _unprofiled(ns[:, counted].sum(axis=1), round(1000 * overhead_us * len(counted)))
         for device, ns in parts.items()
     }
     means = [_device(device, ns, len(counted)) for device, ns in total.items()]
-    return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], _verdict(total), means)
+    return Utilization(step_verdict(total), means)
 
 
 def _parts(profile: Profile, device: int, windows: Intervals) -> Int64s:
-    """Return how long (ns) a device did what in each window (column): `_WORK`, then idle by cause; they sum to it."""
+    """Return the same for one device; the parts sum to the windows."""
     work = profile.of(gpu_work)
     reach = [
         covered_ns(layer, *windows) for layer in layers(profile.trace, work.where(work.device == device))
@@ -265,17 +239,17 @@ def _parts(profile: Profile, device: int, windows: Intervals) -> Int64s:
 
 def _unprofiled(parts: Int64s, overhead_ns: int) -> Int64s:
     """Return the parts without so much profiling, which makes a device idle longer: its work takes as long."""
-    idle = parts[_WORK:]
+    idle = parts[WORK:]
     total = int(idle.sum())
     left = max(total - overhead_ns, 0)  # in whole ns that sum to it
     edges = np.round(np.cumsum(idle) * (left / total if total else 0.0)).astype(np.int64)
-    return np.concatenate([parts[:_WORK], np.diff(edges, prepend=0)])
+    return np.concatenate([parts[:WORK], np.diff(edges, prepend=0)])
 
 
-def _verdict(parts: Mapping[int, Int64s]) -> Verdict:
-    """Return the verdict by the parts (ns) of the device that is busy longest."""
-    device = max(parts, key=lambda device: int(parts[device][:_WORK].sum()))
-    (compute, communication, memory), idle = parts[device][:_WORK], parts[device][_WORK:]
+def step_verdict(parts: Mapping[int, Int64s]) -> Verdict:
+    """Return the verdict by the parts (ns) of the device that is busy longest: of one step, or of several together."""
+    device = max(parts, key=lambda device: int(parts[device][:WORK].sum()))
+    (compute, communication, memory), idle = parts[device][:WORK], parts[device][WORK:]
     by_bound: dict[Bound, int] = {
         "compute": compute,
         "copy": memory,
@@ -292,7 +266,7 @@ def _verdict(parts: Mapping[int, Int64s]) -> Verdict:
 
 def _device(device: int, parts: Int64s, windows: int = 1) -> DeviceInStep:
     """Return what a device did, in the mean of the windows over which the parts (ns) are summed."""
-    busy, idle = parts[:_WORK].sum(), parts[_WORK:].sum()
+    busy, idle = parts[:WORK].sum(), parts[WORK:].sum()
     return DeviceInStep(
         device=device,
         busy_us=us(busy) / windows,
@@ -352,16 +326,3 @@ def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
         )
         rows.append(row)
     return sorted(rows, key=lambda row: -row.time_us)
-
-
-def cudagraph_skips(data: CompileData) -> int | None:
-    """Return torch's own count, None where it was not recorded; skips at run time leave no other record."""
-    if not data.summary.counters:
-        return None
-    return sum(int(row.value) for row in data.summary.counters if (row.group, row.name) == CUDAGRAPH_SKIPS)
-
-
-def skip_reason(metrics: Mapping[str, str]) -> str:
-    """Return the reason in one record of torch's metrics, "" where it has none."""
-    text = metrics.get(CUDAGRAPH_SKIP_REASON)
-    return str(json.loads(text) or "").strip() if text else ""

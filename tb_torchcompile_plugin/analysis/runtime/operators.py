@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     shapes_in,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, sums, values_at
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, host_slices, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -79,23 +79,12 @@ class Operator(msgspec.Struct, frozen=True):
     tensor_core_percent: Annotated[float | None, column_head("Tensor cores")]
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """What the profiler recorded in addition to times."""
-
-    shapes: bool
-    stacks: bool
-    memory: bool
-    labels: bool
-    gpu: bool
-
-
 class Operators(msgspec.Struct, frozen=True):
     """All rows."""
 
     headline: str  # of all together
     split: str | None  # what `part` of the rows is; None where they are not split
     rows: Annotated[list[Operator], column_head("Operators")]
-    recorded: Recorded
     missing: str  # what the split, or a column, would need; "" where nothing is missing
     code: str  # what records it
 
@@ -107,27 +96,17 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
     else:
         rows = _rows(profile, (np.full(len(profile.of(operator_calls).index), -1), ()))
         headline = _headline(rows)
-    trace = profile.trace
-    recorded = Recorded(
-        shapes=len(trace.sparse("input_dims")[0]) > 0,
-        stacks=slices.PYTHON_FUNCTION in trace.cats,
-        memory=_has_memory(trace),
-        labels=bool(
-            mask_of(trace.names, slices.is_chosen_label)[trace.name[trace.select(cat=slices.LABEL)]].any()
-        ),
-        gpu=len(profile.of(gpu_work).index) > 0,
-    )
-    return Operators(headline, split, rows, recorded, *_missing(recorded, split))
+    return Operators(headline, split, rows, *_missing(profile.trace, split))
 
 
-def _missing(recorded: Recorded, split: str | None) -> tuple[str, str]:
-    if split == "shape" and not recorded.shapes:
+def _missing(trace: Trace, split: str | None) -> tuple[str, str]:
+    if split == "shape" and not len(trace.sparse("input_dims")[0]):
         return "Input shapes were not recorded.", "record_shapes=True"
-    if split == "call_site" and not recorded.stacks:
+    if split == "call_site" and slices.PYTHON_FUNCTION not in trace.cats:
         return "Python stacks were not recorded.", "with_stack=True"
-    if split == "label" and not recorded.labels:
+    if split == "label" and not len(host_slices(trace, slices.is_chosen_label, (slices.LABEL,))):
         return "No part of the program has a label.", 'with torch.profiler.record_function("my part"):'
-    if not split and not recorded.memory:
+    if not split and not _has_memory(trace):
         return "Memory was not recorded.", "profile_memory=True"
     return "", ""
 

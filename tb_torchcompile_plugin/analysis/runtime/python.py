@@ -45,13 +45,6 @@ class PythonFunction(msgspec.Struct, frozen=True):
     slices: str  # name of its calls on the timeline
 
 
-class PythonPart(msgspec.Struct, frozen=True):
-    """Host time of the threads that called operators, by whose code ran: the parts sum to all that was recorded."""
-
-    owner: Whose
-    self_us: float
-
-
 class StackFrames(msgspec.Struct, frozen=True):
     """Calls with one stack are one frame: parallel columns, callers before what they called."""
 
@@ -69,7 +62,8 @@ class PythonTime(msgspec.Struct, frozen=True):
     note: str  # whose code ran, and what is left out
     recorded: bool
     functions: list[PythonFunction]
-    parts: list[PythonPart]
+    # Host time (µs) of the threads that called operators, by whose code ran: it sums to all that was recorded.
+    parts: dict[Whose, float]
     threads: list[str]
     frames: StackFrames
 
@@ -89,7 +83,7 @@ def python(profile: Profile) -> PythonTime:
     ran = sums(trace.track.astype(np.int64), trace.self_ns, len(trace.tracks))
     tracks = tracks[np.lexsort((-ran[tracks], ~launches))]
     frames, left_out = _frames(profile, position, function_of[name], tracks)
-    parts = _parts(profile, functions) if recorded else []
+    parts = _parts(profile, functions) if recorded else {}
     idle_threads = len(np.unique(track[tree.python & ~busy[track]]))
     threads = [trace.tracks[code] for code in tracks.tolist()]
     return PythonTime(
@@ -103,7 +97,7 @@ def python(profile: Profile) -> PythonTime:
     )
 
 
-def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: int) -> str:
+def _headline(functions: list[PythonFunction], parts: dict[Whose, float], steps: int) -> str:
     """Return "forward (model.py:17) is your most expensive function: 3.80 ms per step …, 34 % of host time."."""
     if not parts:
         return "Python stacks were not recorded."
@@ -113,7 +107,7 @@ def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: i
     if first is None or not first.user_us:
         return "No function of yours ran in this span."
     where, when = at_line(first.file or "", first.line), "per step" if steps else "in this span"
-    share = percent(100 * first.user_us / sum(part.self_us for part in parts))
+    share = percent(100 * first.user_us / sum(parts.values()))
     cost = f"{duration(first.user_us)} {when}, {share} of host time"
     return f"{first.name} ({where}) is your most expensive function. With library calls, it takes {cost}."
 
@@ -126,13 +120,10 @@ _OWNERS: dict[Whose, str] = {
 }
 
 
-def _note(parts: list[PythonPart], steps: int, short: int, idle_threads: int) -> str:
+def _note(parts: dict[Whose, float], steps: int, short: int, idle_threads: int) -> str:
     """Return "Host time per step: your functions 1.20 ms (12 %), … 3 calls are too short to draw."."""
-    whole = sum(part.self_us for part in parts) or 1.0
-    times = (
-        f"{_OWNERS[part.owner]} {duration(part.self_us)} ({percent(100 * part.self_us / whole)})"
-        for part in parts
-    )
+    whole = sum(parts.values()) or 1.0
+    times = (f"{_OWNERS[owner]} {duration(us)} ({percent(100 * us / whole)})" for owner, us in parts.items())
     note = f"Host time {'per step' if steps else 'in this span'}: {', '.join(times)}."
     if short:
         note += f" {plural(short, 'stack is', 'stacks are')} too short to draw."
@@ -141,14 +132,14 @@ def _note(parts: list[PythonPart], steps: int, short: int, idle_threads: int) ->
     return note
 
 
-def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart]:
+def _parts(profile: Profile, functions: list[PythonFunction]) -> dict[Whose, float]:
     """Return the time of the user's functions, libraries, builtins, and the operators and runtime calls they make."""
     trace = profile.trace
     calls = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     calls_ns = int(trace.self_ns[calls & ~mask_of(trace.names, is_step)[trace.name]].sum())
     times = {owner: sum(row.self_us for row in functions if row.owner == owner) for owner in _WHOSE}
     times["operators"] = us(calls_ns) / profile.of(_steps)
-    return [PythonPart(owner, time) for owner, time in times.items()]
+    return times
 
 
 def _steps(profile: Profile) -> int:

@@ -9,7 +9,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
-from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
@@ -47,7 +46,7 @@ from tb_torchcompile_plugin.profile.coverage import Coverage, coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, profiled_steps, step_time
+from tb_torchcompile_plugin.profile.steps import Step, StepTime, profiled_steps, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 from tb_torchcompile_plugin.torch_names.records import Phase
@@ -111,13 +110,6 @@ class Compile(msgspec.Struct, frozen=True):
     warnings: list[Notice]
 
 
-class Hints(msgspec.Struct, frozen=True):
-    """Data that could have been recorded, and how; "" where there is nothing to say."""
-
-    unnamed_cpu_kernels: str  # compiled code ran on the CPU
-    unnamed_triton_kernels: str  # torch gave kernels no names of their own
-
-
 class Span(msgspec.Struct, frozen=True):
     """The run side of one span."""
 
@@ -129,7 +121,6 @@ class Span(msgspec.Struct, frozen=True):
     wall_us: float
     step_time: StepTime  # the one length of a step, or of the span where it has none
     coverage: Coverage
-    profiled_us: float | None
     gpu: list[Gpu]
     steps: list[Step]
     kernel_categories: list[KernelCategory]
@@ -140,11 +131,11 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: Annotated[list[breaks.GraphBreakSite], column_head("Graph breaks")]
     break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
-    recompile_moments: list[Recompile] | None  # null without a compile log
     compile_overlap: ct.CompileOverlap | None
-    frame_versions: list[RecompiledFrame]
     headlines: dict[str, str]  # the first sentence of each panel
-    hints: Hints
+    # How to record what is missing; "" where nothing is.
+    unnamed_cpu_kernels: str  # compiled code ran on the CPU
+    unnamed_triton_kernels: str  # torch gave kernels no names of their own
 
 
 def span_report(profile: Profile) -> Span:
@@ -161,7 +152,6 @@ def span_report(profile: Profile) -> Span:
         wall_us=us(last - first),
         step_time=profile.of(step_time),
         coverage=profile.of(coverage),
-        profiled_us=us(trace.dur[profile.of(StepWindows).rows].sum()) if profile.of(profiled_steps) else None,
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
@@ -171,15 +161,10 @@ def span_report(profile: Profile) -> Span:
         graph_break_sites=profile.of(breaks.graph_break_sites),
         break_chain=profile.of(breaks.break_chain),
         frame_times=profile.of(regions.frame_times),
-        recompile_moments=profile.of(moments.recompile_moments),
         compile_overlap=profile.of(ct.compile_overlap),
-        frame_versions=profile.of(moments.frame_versions),
-        headlines={
-            "compile_time": profile.of(ct.overlap_headline),
-            "regions": profile.of(regions.headline),
-            "recompiles": profile.of(moments.headline),
-        },
-        hints=Hints(profile.of(unnamed_cpu_kernels), unnamed_triton_kernels(profile)),
+        headlines={"compile_time": profile.of(ct.overlap_headline), "regions": profile.of(regions.headline)},
+        unnamed_cpu_kernels=profile.of(unnamed_cpu_kernels),
+        unnamed_triton_kernels=unnamed_triton_kernels(profile),
     )
 
 

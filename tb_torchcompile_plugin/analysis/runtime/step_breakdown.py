@@ -7,28 +7,40 @@ GPU: what the thread of the steps does. Of a step that lacks GPU records nothing
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound, utilization
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
+    WORK,
+    Bound,
+    device_parts,
+    step_parts,
+    step_verdict,
+)
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s, Intervals, covered_ns, us
+from tb_torchcompile_plugin.profile.intervals import (
+    NORMAL_DEVIATIONS,
+    Int64s,
+    Intervals,
+    covered_ns,
+    share_percent,
+    us,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -88,26 +100,19 @@ class StepRow(StepBreakdown, frozen=True):
     """One step, with what limits it. Without GPU records of the step what the GPU did is None."""
 
     times_median: Annotated[float | None, column_head("× median")]
-    slow_because: Annotated[str | None, column_head(grow=True)]  # of slow steps
+    slow_because: Annotated[str | None, column_head(grow=True)] = None  # of slow steps, in words
     busy_percent: Annotated[float | None, column_head("GPU busy")] = None
     bound: Annotated[Bound | None, column_head("Limited by")] = None  # the largest of six parts of the step
     launches: int | None = None  # whose call begins in the step
     kernel_launch_us: Annotated[float | None, column_head("In launch calls")] = None
     graph_replays: Annotated[int | None, column_head("CUDA graph replays", hidden=True)] = None
-
-
-class SlowStep(msgspec.Struct, frozen=True):
-    """A step that takes much longer than the others."""
-
-    step: str
-    row: int  # among the steps
-    excess_us: float  # time beyond the median step
-    # `gc` or `autotune`, where recorded; `recompile` or `compiling`; otherwise the part that grew most. None where
-    # none of them explains half of the excess.
-    reason: Reason | None
-    explained_us: float | None
-    compile_ids: list[str]  # of recompiles
-    why: str  # the reason in words
+    # The rest is of slow steps, which take much longer than the others. The reason is `gc` or `autotune`, where
+    # recorded; `recompile` or `compiling`; otherwise the part that grew most. None where none of them explains half of
+    # the excess.
+    reason: Annotated[Reason | None, column_head(hidden=True)] = None
+    excess_us: Annotated[float | None, column_head("Beyond the median", hidden=True)] = None
+    explained_us: Annotated[float | None, column_head("Explained by the reason", hidden=True)] = None
+    compile_ids: Annotated[list[str], column_head("Recompiles", hidden=True)] = []
 
 
 class StepReport(msgspec.Struct, frozen=True):
@@ -117,7 +122,6 @@ class StepReport(msgspec.Struct, frozen=True):
     step_time: profile_steps.StepTime
     times: StepTimes | None  # of the steps whose mean is `step_time.step_us`
     steps: list[StepRow]
-    slow: list[SlowStep]
     window: StepBreakdown | None  # the whole span, if there are no steps and anything ran
     # Of the steady steps or the window: kernels first, the largest in front. They sum to `step_time.step_us`; behind
     # them is what profiling adds, up to `profiled_us`.
@@ -134,36 +138,49 @@ class Compiling(NamedTuple):
 
 def step_breakdown(profile: Profile) -> StepReport:
     """Return where the time of each step goes, how much steps vary, and why some are slow."""
-    steps, times = profile.of(step_breakdowns), profile.of(steady_times)
+    steps, times = profile.of(step_rows), profile.of(steady_times)
     step_time = profile.of(profile_steps.step_time)
     window = None if steps else profile.of(window_breakdown)
-    slow, parts = slow_steps(profile, steps), mean_parts(profile)
+    parts = mean_parts(profile)
     sentences = ["Nothing ran in this span."]
     if times:
-        sentences = [_result(profile, parts), *_slow_sentences(slow), _times_sentence(step_time, times)]
+        sentences = [_result(profile, parts), *_slow_sentences(steps), _times_sentence(step_time, times)]
     elif window:
         sentences = [f"No steps were marked in {duration(window.wall_us)}."]
-    rows = _rows(profile, steps, slow)
-    return StepReport(sentences, step_time, times, rows, slow, window, parts)
+    return StepReport(sentences, step_time, times, steps, window, parts)
 
 
-def _rows(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[SlowStep]) -> list[StepRow]:
-    used, why = profile.of(utilization), {step.row: step.why for step in slow}
-    used_by_start = {row.start_us: row for row in used.steps} if used else {}
+def step_rows(profile: Profile) -> list[StepRow]:
+    """Return the steps with what limits each, and why some are slow."""
+    steps = profile.of(step_breakdowns)
+    slow = _slow_steps(profile, steps)
     median = statistics.median(step.wall_us for step in steps) if steps else 0.0
-    rows = []
-    for index, step in enumerate(steps):
-        row = StepRow(
+    return [
+        StepRow(
             **{name: getattr(step, name) for name in step.__struct_fields__},
             times_median=step.wall_us / median if median else None,
-            slow_because=why.get(index),
+            **_gpu_fields(profile, index, step),
+            **slow.get(index, {}),
         )
-        if gpu := used_by_start.get(step.start_us):
-            busy = next((part.busy_percent for part in gpu.devices if part.device == step.device), None)
-            calls = {name: getattr(gpu, name) for name in ("launches", "kernel_launch_us", "graph_replays")}
-            row = msgspec.structs.replace(row, busy_percent=busy, bound=gpu.verdict.bound, **calls)
-        rows.append(row)
-    return rows
+        for index, step in enumerate(steps)
+    ]
+
+
+def _gpu_fields(profile: Profile, index: int, step: StepBreakdown) -> dict[str, Any]:
+    """Return what the GPUs did in a step; {} where that is unknown."""
+    parts, windows = profile.of(step_parts), profile.of(profile_steps.profiled_time)
+    if step.device is None or profile.of(profile_steps.incomplete_steps)[index]:
+        return {}
+    in_step = {device: ns[:, index] for device, ns in parts.items()}
+    launched = profile.of(launch_calls).between(windows.starts[index], windows.ends[index])
+    own = in_step[step.device]
+    return {
+        "busy_percent": share_percent(own[:WORK].sum(), own.sum()),
+        "bound": step_verdict(in_step).bound,
+        "launches": launched.launches,
+        "kernel_launch_us": us(launched.time_ns),
+        "graph_replays": launched.replays,
+    }
 
 
 def _result(profile: Profile, parts: Sequence[MeanPart]) -> str:
@@ -185,9 +202,10 @@ def _in_words(part: MeanPart) -> str:
     return f"{KIND_WORDS[cast(HostKind, part.part)]} ({duration(part.time_us)})"
 
 
-def _slow_sentences(slow: Sequence[SlowStep]) -> list[str]:
+def _slow_sentences(steps: Sequence[StepRow]) -> list[str]:
     """Return "2 slow steps: ProfilerStep#5 (garbage collection), …"."""
-    named = ", ".join(f"{step.step} ({step.why})" for step in slow[: thresholds.MAX_NAMES])
+    slow = [step for step in steps if step.slow_because]
+    named = ", ".join(f"{step.step} ({step.slow_because})" for step in slow[: thresholds.MAX_NAMES])
     more = ", …" if len(slow) > thresholds.MAX_NAMES else "."
     return [f"{plural(len(slow), 'slow step')}: {named}{more}"] if slow else []
 
@@ -239,7 +257,7 @@ def mean_parts(profile: Profile) -> list[MeanPart]:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
     steps, windows = profile.of(profile_steps.StepWindows), profile.of(profile_steps.bottleneck_windows)
-    rows = _breakdowns(profile, steps.names, windows, steps.tracks)
+    rows = _breakdowns(profile, steps.names, windows, steps.tracks, profile.of(step_parts))
     return [
         msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
         if lacks
@@ -251,27 +269,28 @@ def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
     """Return the whole span as one row; None where nothing ran."""
     window = profile.of(profile_steps.span_window)
-    return _breakdowns(profile, [None], window, np.array([-1]))[0] if window.total_ns else None
+    parts = device_parts(profile, window)
+    return _breakdowns(profile, [None], window, np.array([-1]), parts)[0] if window.total_ns else None
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, marked: Int64s
+    profile: Profile,
+    names: Sequence[str | None],
+    windows: Intervals,
+    marked: Int64s,
+    parts: Mapping[int, Int64s],
 ) -> list[StepBreakdown]:
-    """Return the parts of each window; marked: the threads of their marks, -1 for none."""
+    """Return the parts of each window; marked: the threads of their marks, -1 for none; parts: of the devices."""
     begins, ends = windows
-    busy_ns = {
-        device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()
-    }
     # None without GPU events, or where those of all steps are incomplete.
-    device = max(profile.of(idle_gaps), key=lambda device: busy_ns[device], default=None)
+    device = max(parts, key=lambda device: parts[device][:WORK].sum(), default=None)
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", cause) for cause in HOST_KINDS]
         columns = profile.of(ThreadActivity).split(begins, ends, _working_tracks(profile, windows, marked)).T
     else:
         kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in HOST_KINDS)]
-        idle = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends).T
-        columns = np.concatenate([_working(profile, device, windows), idle])
+        columns = np.concatenate([_working(profile, device, windows), parts[device][WORK:]])
     assert np.array_equal(columns.sum(axis=0), ends - begins), "the parts do not sum to the steps"
     first = profile.trace.window()[0]
     return [
@@ -311,25 +330,25 @@ def _working(profile: Profile, device: int, windows: Intervals) -> Int64s:
     return np.asarray(np.diff(np.array(covered), axis=0, prepend=0), np.int64)
 
 
-def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowStep]:
-    """Return the slow ones among the steps of a profile, in order of time."""
+def _slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> dict[int, dict[str, Any]]:
+    """Return the slow ones among the steps of a profile, with the fields of `StepRow` that explain each."""
     limit = slow_from_us([step.wall_us for step in steps])
     slow = [row for row, step in enumerate(steps) if limit is not None and step.wall_us > limit]
     if not slow:
-        return []
+        return {}
     median = statistics.median(step.wall_us for step in steps)
     growth = _growth(profile, steps, slow)
-    moments = profile.of(recompile_moments)
-    by_step = grouped(moments or (), lambda moment: moment.step)
-    rows = []
+    by_step = grouped(profile.of(recompile_moments), lambda moment: moment.step)
+    rows: dict[int, dict[str, Any]] = {}
     for row in slow:
-        step, excess = steps[row].step or "", steps[row].wall_us - median
-        ids = [moment.compile_id for moment in by_step.get(step, [])]
+        excess = steps[row].wall_us - median
+        ids = [moment.compile_id for moment in by_step.get(steps[row].step or "", [])]
         reason, explained = _reason({part: times[row] for part, times in growth.items()}, excess)
         why = _REASON_NAMES.get(reason) or str(reason).replace("_", " ")
         if reason == "compiling" and ids:
             reason, why = "recompile", f"recompile of {', '.join(ids)}"
-        rows.append(SlowStep(step, row, excess, reason, explained, ids, why))
+        rows[row] = {"slow_because": why, "reason": reason, "excess_us": excess, "explained_us": explained}
+        rows[row]["compile_ids"] = ids
     return rows
 
 

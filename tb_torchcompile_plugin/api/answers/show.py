@@ -33,7 +33,7 @@ _SHOWS: dict[Panel, tuple[str, ...]] = {
     "findings": ("what_if",),
     "graph_breaks": ("graph_break_sites", "reported_sites", "graph_break_costs", "break_chain", "eager"),
     "kernels": ("kernel_categories", "generated_kernels", "triton_kernels", "triton_candidates"),
-    "recompiles": ("dynamic_shapes", "frame_versions", "recompile_moments", "recompiled_frames"),
+    "recompiles": ("dynamic_shapes", "recompiled_frames"),
     "step": ("collectives", "gpu", "gpu_utilization", "ledger", "steps"),
 }
 _PANEL_OF = {section: panel for panel, sections in _SHOWS.items() for section in sections}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.record import optional_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompilerCall
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -114,7 +114,7 @@ def compiling(profile: Profile, track: int) -> Intervals:
     trace, rows = profile.trace, profile.of(_compilations)
     if len(rows) or not profile.summary:
         return busy(trace, rows[trace.track[rows] == track])
-    return compiled_when(profile.summary.compilations, trace.base_ns)
+    return logged_times(profile.summary.compilations, trace.base_ns)
 
 
 def compiling_in_trace(profile: Profile) -> Intervals:
@@ -126,10 +126,10 @@ def _compilations(profile: Profile) -> Int64s:
     return host_slices(profile.trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION))
 
 
-def compiled_when(rows: Iterable[Compilation], base_ns: int) -> Intervals:
-    """Return when these were compiled, by the log, on the clock of a trace that begins at `base_ns` (ns)."""
+def logged_times(rows: Iterable[Compilation | CompilerCall], base_ns: int = 0) -> Intervals:
+    """Return when these were at work, by the log, on the clock of a trace that begins at `base_ns` (ns)."""
     timed = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
-    starts = np.array([row.start_ns - base_ns for row in timed], np.int64)
+    starts = np.array([row.start_ns for row in timed], np.int64) - base_ns
     return union(starts, starts + np.array([row.duration_ns for row in timed], np.int64))
 
 

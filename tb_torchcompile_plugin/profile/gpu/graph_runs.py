@@ -29,7 +29,6 @@ class GraphRuns:
     preparations: Int64s  # before warming up
     launches: Int64s  # of graphs
     events: Int64s  # GPU events of graphs
-    launch_ns: Int64s  # time of the calls that launched graphs
     recorded: Mask  # calls in which torch recorded: it launches what it has recorded at once
 
     @property
@@ -68,6 +67,5 @@ def graph_runs(profile: Profile) -> GraphRuns:
         preparations=inside(preparing),
         launches=inside(replays),
         events=inside(of_replays, launches.events[launches.replay]),
-        launch_ns=inside(replays, trace.dur[replays]),
         recorded=np.asarray((recordings > 0) | (captured > 0)),
     )

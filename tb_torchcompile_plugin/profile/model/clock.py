@@ -20,9 +20,7 @@ class Clock(NamedTuple):
     """Mean length of a step (ns)."""
 
     host: float
-    gpu: float | None  # None where no device has the work of two steps
-    device: int  # the slowest one
-    is_gpu_bound: bool  # whether the GPU is the bottleneck
+    device: int  # the slowest one; -1 where none has the work of two steps
     step: float  # by the clock of the bottleneck
 
 
@@ -40,13 +38,13 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     host = float(lengths[lane.steady].mean())
     windows = gpu_windows(lane, queue, times)
     if not windows:
-        return Clock(host, None, -1, False, host)
+        return Clock(host, -1, host)
     device, steps = max(windows.items(), key=lambda item: item[1].mean)
     inside = (queue.device == device) & np.isin(_step_of_work(lane, queue), steps.rows)
     work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
     is_gpu_bound = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
     step = steps.mean if is_gpu_bound else host
-    return Clock(host, steps.mean, device, is_gpu_bound, max(step, least_step(lane, queue, times)))
+    return Clock(host, device, max(step, least_step(lane, queue, times)))
 
 
 def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:

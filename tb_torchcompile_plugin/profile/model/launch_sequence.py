@@ -177,17 +177,11 @@ Activity = tuple[Int64s, Int64s]  # from times[i] on the innermost slice is rows
 
 
 def _activity(trace: Trace, track: int, window: tuple[int, int]) -> Activity:
-    """Return the innermost slice of a thread at each moment; one that crosses its parent ends with it."""
-    rows = _around(trace, track, window)
-    begin, depth = trace.ts[rows], trace.depth[rows]
-    end = begin + trace.dur[rows]
-    parent = trace.parent[rows]
-    above = np.minimum(np.searchsorted(rows, parent), max(len(rows) - 1, 0))
-    for level in range(int(depth.min(initial=0)) + 1, int(depth.max(initial=0)) + 1):
-        at_level = np.flatnonzero(depth == level)
-        end[at_level] = np.minimum(end[at_level], end[above[at_level]])
-    times = np.concatenate((end, begin))
-    active = np.concatenate((parent, rows))
+    """Return the innermost slice of a thread at each moment."""
+    rows, end, _ = slices_around(trace, track, window)
+    depth = trace.depth[rows]
+    times = np.concatenate((end, trace.ts[rows]))
+    active = np.concatenate((trace.parent[rows], rows))
     # At one moment ends come before begins, inner ends before outer ones, outer begins before inner ones.
     rank = np.concatenate((-depth.astype(np.int64) - 1, depth.astype(np.int64)))
     order = np.lexsort((rank, times))
@@ -196,15 +190,24 @@ def _activity(trace: Trace, track: int, window: tuple[int, int]) -> Activity:
     return times[final], active[final]
 
 
-def _around(trace: Trace, track: int, window: tuple[int, int]) -> Int64s:
-    """Return the slices of a thread that begin in the window, and those around the first of them; ascending."""
+def slices_around(trace: Trace, track: int, window: tuple[int, int]) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the slices of a thread that begin in the window, and those around the first of them; rows ascend.
+
+    With the end of each, that of its parent where it outlasts that, and the index of its parent, -1 for none.
+    """
     first, last = trace.track_bounds[track : track + 2].tolist()
     low, high = (first + int(index) for index in np.searchsorted(trace.ts[first:last], window))
     around, row = [], low - 1 if low > first else -1
     while row >= 0:
         around.append(row)
         row = int(trace.parent[row])
-    return np.concatenate((np.array(around[::-1], np.int64), np.arange(low, high)))
+    rows = np.concatenate((np.array(around[::-1], np.int64), np.arange(low, high)))
+    end, depth = np.asarray(trace.ts[rows] + trace.dur[rows]), trace.depth[rows]
+    above = np.where(trace.parent[rows] >= 0, np.searchsorted(rows, trace.parent[rows]), -1)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        at_level = np.flatnonzero(depth == level)
+        end[at_level] = np.minimum(end[at_level], end[above[at_level]])
+    return rows, end, above
 
 
 def _filled(pieces: HostSegments, track: Int64s, activity: dict[int, Activity]) -> HostSegments:

@@ -191,9 +191,7 @@ class Decoder:
             ids = numbers(_select(events, flow), "id", np.int64, whole)
             batch.columns.append((FLOW, np.flatnonzero(flow), {"id": ids}))
         for event in _select(events, kinds == META):
-            args = event.args
-            value = next((v for v in (args.name, args.labels, args.sort_index) if v is not None), None)
-            batch.meta.append((event.name, event.pid, event.tid, value))
+            batch.meta.append((event.name, event.pid, event.tid, event.args.name))
         return batch
 
     def _add(self, batch: EventBatch) -> None:
@@ -204,7 +202,6 @@ class Decoder:
             if kind in _MOMENTS:
                 self._pieces[f"{prefix}.code"].append(batch.codes[indices].astype(np.int32, copy=False))
                 self._pieces[f"{prefix}.ts"].append(batch.ts[indices])
-                self._pieces[f"{prefix}.event"].append((indices + self.part.events).astype(np.int32))
             else:
                 is_kept = kept[indices]
                 if not is_kept.all():

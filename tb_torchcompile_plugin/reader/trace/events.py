@@ -111,11 +111,9 @@ _Columns: Any = msgspec.defstruct(
 
 
 class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
-    """The args that become columns, and those of metadata."""
+    """The args that become columns, and the name in metadata."""
 
     name: Any = None
-    labels: Any = None
-    sort_index: Any = None
 
 
 NO_ARGS = Args()

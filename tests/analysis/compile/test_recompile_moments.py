@@ -1,14 +1,16 @@
-"""recompile_moments.py and the frames of recompiles.py: when, at what price for each call, and how near the limit."""
+"""Test recompiles.py with a span: when, at what price for each call, and how near the limit."""
 
 import pytest
 
 from profiles import data_of, profile_with
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import (
+from tb_torchcompile_plugin.analysis.compile.recompiles import (
+    frame_of,
     frame_versions,
     headline,
     recompile_moments,
+    recompiled_frames,
+    recompiles,
 )
-from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiled_frames, recompiles
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from traces import slice_
@@ -66,7 +68,7 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
     rows = [compiled("0/0", -50, -10), compiled("0/1", -9, -8)]
     summary = pb.CompileSummary(compilations=rows, recompiles=[pb.Recompile(key=rows[1].key)])
     logged = profile_with(tmp_path, events, data_of(summary))
-    assert [row.calls for row in recompile_moments(logged) or []] == [2]
+    assert [row.calls for row in recompile_moments(logged)] == [2]
     assert headline(logged) == "1 recompile cost 1.00 µs of compile time."
     for profile in (logged, profile_with(tmp_path, events)):
         (frame,) = frame_versions(profile)

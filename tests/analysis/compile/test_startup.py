@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import (
     HostSpan,
     StartUp,

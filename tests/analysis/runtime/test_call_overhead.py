@@ -4,12 +4,7 @@ import pytest
 
 from kineto_helpers import named
 from profiles import answered, graphs, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import (
-    call_overhead,
-    compiled_regions,
-    frame_times,
-    headline,
-)
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compiled_regions, frame_times, headline
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Resumes, resumes
 from traces import AUTOGRAD, launch, slice_
@@ -29,19 +24,9 @@ def backward(ts, of):
     return slice_("CompiledFunctionBackward", ts, 40, tid=AUTOGRAD, **{"Sequence number": of})
 
 
-def overhead(made):
-    answer = call_overhead(made)
-    assert answer is not None
-    return answer
-
-
 def test_only_calls_in_steps_count(tmp_path):
     step = slice_("ProfilerStep#1", 90, 200, "user_annotation")
     made = profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
-    cost = overhead(made)
-    assert (cost.steps, cost.window_us, cost.calls) == (1, 200, 1)
-    assert (cost.guard_us, cost.overhead_us, cost.graph_us, cost.backward_us) == (5, 3, 22, 40)
-    assert cost.overhead_percent == pytest.approx(100 * 8 / 70)
     (row,) = compiled_regions(made)
     assert (row.calls, row.guard_us, row.overhead_us, row.graph_us) == (2, 10, 6, 44)
     assert headline(made) == (
@@ -52,12 +37,17 @@ def test_only_calls_in_steps_count(tmp_path):
 
 
 def test_without_steps_the_span_is_the_window(tmp_path):
-    answer = overhead(profile_with(tmp_path, [*call(0), *call(100)]))
-    assert (answer.steps, answer.window_us, answer.calls, answer.guard_us) == (0, 156, 2, 10)
+    sentence = headline(profile_with(tmp_path, [*call(0), *call(100)]))
+    assert sentence.startswith(
+        "Guards and wrappers of 2 calls take 16.0 µs in this span, 10.3 % of the span: "
+    )
 
 
 def test_without_regions_there_is_no_overhead_to_speak_of(tmp_path):
-    assert call_overhead(profile_with(tmp_path, [slice_("aten::add", 0, 5)])) is None
+    assert (
+        headline(profile_with(tmp_path, [slice_("aten::add", 0, 5)]))
+        == "No compiled region ran in this span."
+    )
 
 
 def test_backward_is_reported_apart(tmp_path):
@@ -91,9 +81,6 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     made = answered(profile_with(tmp_path, events), resumes, Resumes(frozenset(), {}, {}))
     (row,) = compiled_regions(made)
     assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
-    cost = overhead(made)
-    assert (cost.guard_us, cost.overhead_us) == (5, None)
-    assert (cost.graph_us, cost.overhead_percent) == (None, None)
     assert headline(made) == (
         "Guards of 1 call take 5.00 µs in this span, 8.93 % of the span. How long the graphs ran is unknown because "
         "the trace does not mark all of them."
@@ -105,15 +92,14 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
 def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):
     (path,) = recording("breaks").glob("*.pt.trace.json")
     made = profile_of(path)
-    trace = made.trace
+    trace, rows = made.trace, compiled_regions(made)
 
     def total(*names):
         return sum(int(trace.dur[named(trace, name)].sum()) for name in names) / 1000
 
-    answer = overhead(made)
-    assert answer.guard_us == total("TorchDynamo Cache Lookup") and answer.calls == 15
-    assert answer.overhead_us == total("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
-    assert answer.backward_us == total("CompiledFunctionBackward")
-    rows = compiled_regions(made)
-    assert sum(row.backward_cpu_us for row in rows) == pytest.approx(answer.backward_us)
+    assert sum(row.guard_us for row in rows) == pytest.approx(total("TorchDynamo Cache Lookup"))
+    wrappers = total("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
+    assert sum(row.overhead_us or 0 for row in rows) == pytest.approx(wrappers)
+    assert sum(row.backward_cpu_us for row in rows) == pytest.approx(total("CompiledFunctionBackward"))
+    assert sum(row.calls for row in rows) == 15
     assert [row.backward_calls for row in rows] == [3, 3, 0, 3, 3]  # 2/0 only computes a condition

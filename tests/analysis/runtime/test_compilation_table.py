@@ -7,7 +7,7 @@ import pytest
 
 from profiles import data_of, profile_with
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.runtime.compilation_table import CompilationTable, compilation_table
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import CompilationTable, compilation_table
 from tb_torchcompile_plugin.api.catalog import ids_of
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb

@@ -33,7 +33,7 @@ def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
         tmp_path, [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)]
     )
     assert rows(eager) == {("aten::linear", "operator"): (1, 50, 7)}
-    assert (eager.window, eager.host_us, eager.device_us) == ("span", 50, 7)
+    assert (eager.host_us, eager.device_us) == (50, 7)
     assert eager.share_percent == pytest.approx(100 * 50 / 107) and eager.device_share_percent == 100
     assert eager.headline.startswith(
         "Eager operators take 50.0 µs on the host (46.7 % of the span) and 100 % of GPU time."
@@ -115,11 +115,7 @@ def test_only_what_began_in_a_step_counts(tmp_path):
     ]
     eager = eager_of(tmp_path, events)
     assert rows(eager) == {("aten::a", "operator"): (1, 5, None)}
-    assert [(row.step, row.host_us, row.share_percent) for row in eager.steps] == [
-        ("ProfilerStep#1", 5, 10),
-        ("ProfilerStep#2", 0, 0),
-    ]
-    assert eager.window == "steps" and eager.share_percent == pytest.approx(100 * 5 / 70)
+    assert "of the steps" in eager.headline and eager.share_percent == pytest.approx(100 * 5 / 70)
 
 
 def test_between_the_graphs_of_a_region_is_told_apart(tmp_path):
@@ -160,7 +156,8 @@ def test_the_caller_is_the_innermost_function_of_the_users(tmp_path):
 def test_the_recordings_say_what_a_loop_over_their_events_says(recording, name):
     (path,) = recording(name).glob("*.pt.trace.json")
     eager = eager_time(profile_of(path))
-    assert (eager.calls, eager.host_us) == outermost(json.loads(path.read_bytes())["traceEvents"])
+    calls = sum(op.calls for op in eager.ops if op.kind != "graph_break")
+    assert (calls, eager.host_us) == outermost(json.loads(path.read_bytes())["traceEvents"])
     assert sum(op.host_us for op in eager.ops if op.kind != "graph_break") == pytest.approx(eager.host_us)
 
 

@@ -150,7 +150,7 @@ def test_a_healthy_training_run_has_nothing_to_change(opened: Open) -> None:
 def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str) -> None:
     """`unique_kernel_names` off. A CUDA graph launches all of its kernels at once: those stay unnamed."""
     answer = opened(mode).of(kernel_table)
-    hint = span_report(opened(mode)).hints.unnamed_triton_kernels
+    hint = span_report(opened(mode)).unnamed_triton_kernels
     unnamed, named = re.findall(r"([\d.]+ .s) (?:have|of this)", hint)
     graphs = mode == "no_names_graphs"
     assert named == ("0 µs" if graphs else unnamed)

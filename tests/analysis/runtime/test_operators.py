@@ -7,7 +7,7 @@ import pytest
 from key_averages import FIELDS, ours, torchs
 from live import needs_torch, torch_before
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.runtime.operators import SPLITS, Recorded, operators
+from tb_torchcompile_plugin.analysis.runtime.operators import SPLITS, operators
 from traces import AUTOGRAD, MAIN, PID, kernel, launch, slice_
 
 OVERHEAD = "Activity Buffer Request"
@@ -144,7 +144,7 @@ class TestLive:
 
     def test_options_are_known_from_the_trace(self, live):
         _, answer = live("name")
-        assert answer.recorded == Recorded(shapes=True, stacks=True, memory=True, labels=True, gpu=False)
+        assert answer.missing == ""
         assert all(row.device_us is None and row.flops is not None for row in answer.rows)
 
 
@@ -211,7 +211,7 @@ def test_what_was_not_recorded_is_unknown(tmp_path):
     answer = operators(profile_with(tmp_path, [slice_("aten::mm", 0, 10)]))
     (row,) = answer.rows
     assert (row.device_us, row.cpu_memory_bytes, row.flops, row.matrix_us) == (None,) * 4
-    assert answer.recorded == Recorded(shapes=False, stacks=False, memory=False, labels=False, gpu=False)
+    assert answer.missing == "Memory was not recorded."
     assert operators(profile_with(tmp_path, [kernel("k", 0, 1)])).rows == []
 
 

@@ -62,9 +62,9 @@ def test_waiting_for_the_gpu_is_told_from_launching(profile: Profile) -> None:
     gaps = gpu_utilization(profile).longest_gaps
     assert sum(gap.idle_us for gap in gaps) == 100 + 50
     # until the first wait ends, and all the while the copy is waited for
-    assert sum(gap.idle.waiting_for_gpu_us for gap in gaps) == 90 + 50
-    assert sum(gap.idle.eager_operators_us for gap in gaps) == 6
-    assert sum(gap.idle.kernel_launches_us for gap in gaps) == 4
+    assert sum(gap.idle["waiting_for_gpu_us"] for gap in gaps) == 90 + 50
+    assert sum(gap.idle["eager_operators_us"] for gap in gaps) == 6
+    assert sum(gap.idle["kernel_launches_us"] for gap in gaps) == 4
 
 
 STEP = 1000.0

@@ -1,6 +1,6 @@
 /** Steps as parts of a bar. */
 import { isInsufficient } from '../../api/findings.svelte';
-import type { IdleCauses, SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../api/types';
+import type { IdleGap, StepBreakdown, StepPart, StepReport, StepTime } from '../../api/types';
 import { HOST_KINDS, hostKindHelp, isHostKind } from '../../names/causes';
 import { barPart, idlePart, partKey, styleOf } from '../../names/parts';
 import { uniqueKeys } from '../../table/keys';
@@ -47,27 +47,23 @@ export function stackedSteps(report: StepReport) {
   const rank = new Map(barParts(report.mean_parts).map(({ key }, i) => [key, i]));
   const keys = uniqueKeys(report.steps, stepKey);
   return report.steps.map((row) => {
-    const slow = slowStep(report, row);
     return {
       key: keys.get(row)!,
       label: row.step?.replace('ProfilerStep', '') ?? '',
       value: row.wall_us,
       parts: barParts(row.parts).sort((a, b) => rank.get(a.key)! - rank.get(b.key)!),
-      marked: !!slow,
+      marked: !!row.slow_because,
       title:
-        `${row.step}: ${duration(row.wall_us)}${slow ? `, slow: ${slow.why}` : ''}` +
+        `${row.step}: ${duration(row.wall_us)}${row.slow_because ? `, slow: ${row.slow_because}` : ''}` +
         (row.parts[0]?.kind === 'unknown' ? ', GPU records are missing' : ''),
     };
   });
 }
 
 /** Idle time by cause, without causes that take none. */
-export const causeParts = (idle: IdleCauses) =>
+export const causeParts = (idle: IdleGap['idle']) =>
   Object.entries(idle).flatMap(([field, us]) => {
     const kind = field.replace('_us', '');
     if (us <= 0 || !isHostKind(kind)) return [];
     return { ...barPart(kind, HOST_KINDS[kind][0], us, HOST_KINDS[kind][1], hostKindHelp(kind)), idle: true };
   });
-
-export const slowStep = ({ slow, steps }: StepReport, step: StepBreakdown): SlowStep | undefined =>
-  slow.find(({ row }) => steps[row] === step);
