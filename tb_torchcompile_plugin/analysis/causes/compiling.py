@@ -160,7 +160,8 @@ class CompileDoesNotPay(Cause):
         rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
         fixes = [row for row in context.found if row.predicted]
-        fixes.sort(key=lambda row: -row.predicted.gain_us if row.predicted else 0.0)
+        # A generic fix often gains most only because of a specific cause, such as many graphs because of breaks.
+        fixes.sort(key=lambda row: (row.role == "generic", -row.predicted.gain_us if row.predicted else 0.0))
         also = [f", or first fix what limits the speed-up: {row.title}" for row in fixes[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = measured_step(gain, is_eager=False)

@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
 from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
+from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.compile_time import (
     compile_overlap,
@@ -41,6 +42,8 @@ _BOUND: dict[Bound, str] = {
     "compile": "Compile-bound",
     "launch": "Host-bound",
 }
+NOTHING_FASTER = "No known fix would make a step much faster"
+_MIN_BUSY_PERCENT = 80.0  # below, "GPU-bound" would contradict how busy the GPU is; chosen by eye
 _MIN_COVERED_PERCENT = 50.0  # below, the share that runs compiled is marked; chosen by eye
 
 
@@ -99,7 +102,9 @@ def headline(profile: Profile) -> str:
     if profile.trace.is_cut_off:  # what is missing may have been there
         return step_sentence(profile)
     first = first_change(profile.of(findings).findings)
-    return step_sentence(profile, first.title if first else "")
+    if first is None:
+        return step_sentence(profile, "" if profile.of(why_nothing) else NOTHING_FASTER)
+    return step_sentence(profile, first.title)
 
 
 def step_sentence(profile: Profile, *verdicts: str) -> str:
@@ -136,6 +141,8 @@ def _bound(profile: Profile) -> str:
     if use is None or is_partial or not len(profile.of(gpu_work).index):
         return ""
     bound = _BOUND[use.verdict.bound]
+    if bound == "GPU-bound" and (use.mean.busy_percent or 0.0) < _MIN_BUSY_PERCENT:
+        return ""
     return f"Bound by GPU {device}" if device and bound == "GPU-bound" else bound
 
 

@@ -293,10 +293,12 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 
 
 def status_headline(data: CompileData) -> str:
-    """Summarize: "5 compilations: 4 with a graph break, 1 compiled."."""
+    """Summarize: "5 compilations: 4 with a graph break, 1 compiled.", or "5 compilations without problems."."""
     statuses = Counter(row.status for row in data.of(compilations) if row.direction == "forward")
     if not statuses:
         return data.none_of("compilations")
+    if set(statuses) == {"compiled"}:
+        return f"{plural(statuses.total(), 'compilation')} without problems."
     counts = ", ".join(
         f"{statuses[status]:,} {words}" for status, words in _COUNTED.items() if statuses[status]
     )

@@ -16,8 +16,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_shapes
-from tb_torchcompile_plugin.analysis.runtime.source import shares
-from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserLines, line_launches
+from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserLines, line_launches, shares
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -360,9 +359,13 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
 
 
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
-    """Return "model.py:28 takes 3.10 ms of each step, 51.5 %."."""
     named = next((site for site in sites if site.site), None)
     if named is None:
         return ("The trace names no line or operator for this time.",)
+    return (site_sentence(profile, named),)
+
+
+def site_sentence(profile: Profile, site: LedgerSite) -> str:
+    """Return "model.py:28 takes 3.10 ms of each step, 51.5 %."."""
     whole = "each step" if profile.of(step_time).steps else "this span"
-    return (f"{named.site} takes {duration(named.time_us)} of {whole}, {percent(named.step_percent)}.",)
+    return f"{site.site} takes {duration(site.time_us)} of {whole}, {percent(site.step_percent)}."

@@ -13,8 +13,12 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.runtime.source import shares
-from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, line_launches, without_resume
+from tb_torchcompile_plugin.analysis.runtime.source_lines import (
+    LineLaunches,
+    line_launches,
+    shares,
+    without_resume,
+)
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT

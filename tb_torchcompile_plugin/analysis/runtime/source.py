@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
@@ -19,6 +18,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
+from tb_torchcompile_plugin.analysis.runtime.ledger import ledger, site_sentence
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     UNKNOWN,
     LineInfo,
@@ -28,6 +28,7 @@ from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     function_ns,
     launch_ns,
     line_launches,
+    shares,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
@@ -99,8 +100,11 @@ class ProgramLine(msgspec.Struct, frozen=True):
     why_no_text: Annotated[str | None, column_head(unseen=True)]
     function: Annotated[str, column_head(hidden=True)]
     whole_function: Annotated[bool, column_head(unseen=True)]
+    step_us: Annotated[
+        float, column_head("Of the step", bar=True, total=True)
+    ]  # on its critical path, as in Step
     # GPU times are None where no kernel is known to compute the line.
-    forward_us: Annotated[float | None, column_head(bar=True, total=True)]
+    forward_us: Annotated[float | None, column_head(total=True)]
     backward_us: Annotated[float | None, column_head(total=True)]
     kernel_us: Annotated[
         float | None, column_head("Forward and backward", hidden=True, total=True)
@@ -118,7 +122,7 @@ class ProgramLine(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """All lines, hottest first: by GPU time, then by host time."""
+    """All lines, those with most of the step first, then by GPU time and host time."""
 
     headline: str
     note: str  # what the times are
@@ -175,12 +179,19 @@ def source(profile: Profile) -> Program:
     host_from: HostFrom | None = "launches" if gpu else None
     if PYTHON_FUNCTION in profile.trace.cats:
         host_from = "stacks"
-    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
+    path = {
+        UserLine(site.file, site.line): site for site in profile.of(ledger).sites if site.line is not None
+    }
+    lines = dict.fromkeys((*path, *times.by_line, *profile.of(function_ns), *profile.of(marks)))
     kernels = {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
-    rows = [_row(profile, line, times, kernels, host_from) for line in lines]
-    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
+    rows = [
+        _row(profile, line, path[line].time_us if line in path else 0.0, times, kernels, host_from)
+        for line in lines
+    ]
+    rows.sort(key=lambda row: (-row.step_us, -(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
+    first = path.get(UserLine(rows[0].file, rows[0].line)) if rows else None
     return Program(
-        headline=_headline(rows, when),
+        headline=site_sentence(profile, first) if first else _headline(rows, when),
         note=_note(times, host_from, when, steps),
         rows=rows,
         device="GPU" if gpu else "CPU" if times.all else None,
@@ -192,7 +203,7 @@ def source(profile: Profile) -> Program:
 
 
 def _headline(rows: list[ProgramLine], when: str) -> str:
-    """Return "resnet.py:96 takes 481 µs per step, 29.1 % of kernel time."."""
+    """Return a sentence where no line is on the critical path of a step."""
     if not rows:
         return (
             "No line of your program was recorded: there is neither compile data nor are there Python stacks."
@@ -256,12 +267,6 @@ def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int6
     return LineTimes(by_line, unknown, total)
 
 
-def shares(ns: Int64s, parts: int) -> Int64s:
-    """Return the sum of these amounts in whole parts, each amount cut evenly: the first parts get what is left over."""
-    left = np.bincount(ns % parts, minlength=parts)
-    return int((ns // parts).sum()) + np.cumsum(left[::-1])[::-1] - left
-
-
 def marks(profile: Profile) -> dict[UserLine, Marks]:
     """Return what torch.compile recorded by line; without compile data only breaks that the trace shows."""
     by_line: dict[UserLine, Marks] = defaultdict(lambda: Marks([], [], []))
@@ -284,7 +289,12 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
 
 
 def _row(
-    profile: Profile, line: UserLine, times: LineTimes, by_key: dict[str, Kernel], host_from: HostFrom | None
+    profile: Profile,
+    line: UserLine,
+    step_us: float,
+    times: LineTimes,
+    by_key: dict[str, Kernel],
+    host_from: HostFrom | None,
 ) -> ProgramLine:
     steps = max(len(profile.of(StepWindows)), 1)
     info = profile.of(UserLines).info.get(line, UNKNOWN)
@@ -304,6 +314,7 @@ def _row(
         whole_function=info.whole_function,
         text=info.text,
         why_no_text=None if info.text else _no_text(profile.data, info),
+        step_us=step_us,
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,

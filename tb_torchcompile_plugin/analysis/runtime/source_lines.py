@@ -209,3 +209,9 @@ def launch_ns(profile: Profile) -> dict[Device, Int64s]:
             whole, left = profile.trace.dur[call] // count, profile.trace.dur[call] % count
             calls[rows.device][launched] = whole[call_of] + (ordinals(call_of) < left[call_of])
     return calls
+
+
+def shares(ns: Int64s, parts: int) -> Int64s:
+    """Return the sum of these amounts in whole parts, each amount cut evenly: the first parts get what is left over."""
+    left = np.bincount(ns % parts, minlength=parts)
+    return int((ns // parts).sum()) + np.cumsum(left[::-1])[::-1] - left

@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.cli.text import RUN_COLUMNS
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
-NOTHING_FASTER = "No known fix would make a step much faster."
-NOTHING_TO_CHANGE = f"No findings: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_TO_CHANGE = "No findings."
 NOTHING_COMPILED_SHOWS = (
     "No findings about compilation. To see where the time of a step goes, also record a trace with "
     "tb_torchcompile_plugin.tensorboard_trace_handler."
@@ -100,10 +99,6 @@ def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> N
 
 
 def _print_finding(console: Console, report: Report, answer: FirstAnswer, first: RunFinding) -> None:
-    span = answer.span
-    if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
-        _print(console, NOTHING_FASTER)
-        console.print()
     who = _who(first).strip()
     head = f"{who[1:-1].capitalize()}: " if who else ""
     _print(console, head + first.title + _location(first), _STYLES.get(first.severity, ""))
