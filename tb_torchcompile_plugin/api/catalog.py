@@ -200,7 +200,7 @@ def plugin_version() -> str | None:
 
 
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:
-    """Return the ids of a span."""
+    """Return the span of the baseline run to compare with; nulls without one."""
     return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
 
 

@@ -134,7 +134,7 @@ class HostTimeCause(PricedCause):
 
 
 class Garbage(HostTimeCause):
-    """Python collects garbage, if that was [recorded](definitions.md#step-breakdown)."""
+    """Python collects garbage, if that was [recorded](../concepts/step.md)."""
 
     id = "garbage_collection"
     kind = "garbage"

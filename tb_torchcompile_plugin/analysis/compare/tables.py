@@ -57,7 +57,7 @@ class ComparedTables(msgspec.Struct, frozen=True):
 
 
 def compare_tables(sides: Sides) -> ComparedTables:
-    """Return all rows that either side has."""
+    """Return kernels, operators, modules and memory of two spans, row by row."""
     a, b = sides.baseline.profile, sides.candidate.profile
     if a is None or b is None:
         return ComparedTables([], [], [], [])

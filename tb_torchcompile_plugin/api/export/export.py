@@ -11,7 +11,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
-from tb_torchcompile_plugin.api.bodies import SOURCE, terms
+from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, terms
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
@@ -104,7 +104,7 @@ class Export:
         yield from self._compared()
         yield from self._others()
         self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
-        self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
+        self.pack.add("definitions", Body("text/plain", PANELS_PAGE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
         yield from page.tail(self.contents(), self.pack.index())
