@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from inspect import getdoc, getsource, signature
 from itertools import groupby
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from make_types import spell
 from msgspec import inspect
 
 import tb_torchcompile_plugin
+from make_types import spell
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause
 from tb_torchcompile_plugin.analysis.causes.registry import CAUSES
@@ -123,7 +123,9 @@ def _columns(layout: SheetTable, table_name: str, row: type) -> str:
             rows.append((column.label, ". ".join(filter(None, (_sentence(meaning), why)))))
         else:
             others.append(column.label)
-    return f"**{layout.title}.** {first_sentence(row)}\n\n" + _with_others(("column", "meaning"), rows, others)
+    return f"**{layout.title}.** {first_sentence(row)}\n\n" + _with_others(
+        ("column", "meaning"), rows, others
+    )
 
 
 def words(*sets: str) -> str:
@@ -158,13 +160,17 @@ _SUBJECTS = {
 def _route_cells(route: Route[Any]) -> tuple[str, ...]:
     every = (*route.subject.ids, *route.parameters)
     required, optional = (
-        ", ".join(f"`{name}`" for parameter in every if parameter.optional is known for name in parameter.names)
+        ", ".join(
+            f"`{name}`" for parameter in every if parameter.optional is known for name in parameter.names
+        )
         for known in (False, True)
     )
     parameters = (required or "–") + (f", optional {optional}" if optional else "")
     function = getattr(route.ask, "func", route.ask)
     split = getattr(route.ask, "keywords", {}).get("split")
-    what = re.sub(r"[;,] (?:or )?raises? .*", "", first_sentence(function)).removeprefix("Return ").rstrip(".")
+    what = (
+        re.sub(r"[;,] (?:or )?raises? .*", "", first_sentence(function)).removeprefix("Return ").rstrip(".")
+    )
     by = f", by {split.replace('_', ' ')}" if split else ""
     return f"`{route.name}`", parameters, f"`{route.answer.__name__}`", what + by
 
@@ -193,7 +199,9 @@ def sections() -> str:
     kinds: dict[str, type[msgspec.Struct]] = {}
     for name, _, kind in rows_in(Report, "logdir", ""):
         kinds.setdefault(name, kind)
-    return "\n".join(_section(name, kinds[name], list(section.rows)) for name, section in schema().sections.items())
+    return "\n".join(
+        _section(name, kinds[name], list(section.rows)) for name, section in schema().sections.items()
+    )
 
 
 def _section(name: str, kind: type[msgspec.Struct], about: list[str]) -> str:
@@ -234,7 +242,9 @@ def _parsers(parser: argparse.ArgumentParser, help: str = "") -> Iterator[argpar
 
 def _command(parser: argparse.ArgumentParser) -> str:
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    rows = [(f"`{_spelled(action)}`", _sentence((action.help or "").replace("%%", "%"))) for action in actions]
+    rows = [
+        (f"`{_spelled(action)}`", _sentence((action.help or "").replace("%%", "%"))) for action in actions
+    ]
     arguments = " ".join(_spelled(action) for action in actions if not action.option_strings)
     usage = f"{parser.prog} {arguments}".strip() + (" [options]" if parser._option_string_actions else "")
     notes = "".join(f"\n{group.description}\n" for group in parser._action_groups if group.description)
@@ -277,7 +287,7 @@ def meanings(kind: type) -> dict[str, str]:
     """
     known: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if base.__module__.startswith(tb_torchcompile_plugin.__name__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
             known |= _documented(base.__doc__ or "", {*getattr(base, "__annotations__", {})})
             known |= dict(_commented(textwrap.dedent(getsource(base)).splitlines()))
     return known
@@ -327,7 +337,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\bNone\b", "null", text)
 
 
-def _with_others(head: tuple[str, ...], rows: list[tuple[str, ...]], others: list[str]) -> str:
+def _with_others(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], others: list[str]) -> str:
     """Return a table of what is explained, followed by the names of the others."""
     table = _table(head, rows) if rows else ""
     names = f"{'Also' if rows else head[0].capitalize() + 's'}: {', '.join(others)}.\n" if others else ""

@@ -1,4 +1,4 @@
-"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
+"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/reference/routes.md.
 
 All routes except `reading`, which stops reading a trace, are read-only. Parameters are ids from discovery, never paths:
 they are looked up, not joined to a folder. `api.routes` computes the answers.
@@ -31,7 +31,9 @@ logger = tb_logging.get_logger()
 _EXPORT = (*span_ids("", ""), text("compare", ""), text("step", ""), number("code", 1))
 _URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
-_LINK_TO_FILE = re.compile(r'<a href="(?!#|https?:)[^"]*">(.*?)</a>')  # TensorBoard does not serve other pages
+_LINK_TO_FILE = re.compile(
+    r'<a href="(?!#|https?:)[^"]*">(.*?)</a>'
+)  # TensorBoard does not serve other pages
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

@@ -76,7 +76,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
 
     sample: while the profiler records, sample which line of your program each thread runs, so that Python time between
     operators has a line without `with_stack`. One sample every 20 to 45 ms should cost about 1 % of the time
-    (docs/benchmarks.md); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
+    (see docs/benchmarks.md); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
     The most recently created handler decides.
 
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` is set **before

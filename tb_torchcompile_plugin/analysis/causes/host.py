@@ -134,7 +134,7 @@ class HostTimeCause(PricedCause):
 
 
 class Garbage(HostTimeCause):
-    """Python collects garbage, if that was [recorded](../concepts/step.md)."""
+    """Python collects garbage, if that was [recorded](../concepts/step.md#step-breakdown)."""
 
     id = "garbage_collection"
     kind = "garbage"

@@ -150,7 +150,7 @@ class Straggler(OutlierCause):
 class SlowHost(Straggler):
     """The ranks that are late are all ranks of their hosts.
 
-    Or, by the digests of more than 8 ranks, a host is an [outlier](../guides/ranks.md#outliers-of-many-ranks). A step
+    Or, by the digests of more than 8 ranks, a host is an [outlier](../concepts/runs.md#outliers-of-many-ranks). A step
     gains (by digests, at the lower end of the range) after the findings that hide it are fixed. Ranks that are slower
     at everything and share no host, stage or process group need 33 %.
     """
@@ -160,7 +160,7 @@ class SlowHost(Straggler):
 
 
 class SlowTransfer(OutlierCause):
-    """By the digests of more than 8 ranks, a link is an [outlier](../guides/ranks.md#outliers-of-many-ranks).
+    """By the digests of more than 8 ranks, a link is an [outlier](../concepts/runs.md#outliers-of-many-ranks).
 
     A step gains (at the lower end of the range) after the findings that hide it are fixed.
     """

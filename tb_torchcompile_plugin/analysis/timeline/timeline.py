@@ -37,7 +37,7 @@ from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
 MAX_WIDTH = 16384  # pixels
 MAX_RECTANGLES = 8192  # in one answer; a window with more is answered with longer buckets
-_NEXT_STEP = "See docs/http.md"
+_NEXT_STEP = "See docs/reference/routes.md"
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 

@@ -40,7 +40,7 @@ class FileContents(msgspec.Struct, frozen=True):
     instead: str  # what to do about it
 
 
-# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
+# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/guides/export.md).
 TIMELINE_BYTES = 8_000_000
 _OF_JOB = (routes.JOB, routes.RANK)
 _COMPARED = 3  # other spans of the same run
