@@ -42,6 +42,12 @@ _FIELD = re.compile(r"(\w+): .*?(?:\s{2}# (.*))?$")  # of a class, and the comme
 _NAMES = re.compile(r"(?:^|(?<=[.;] ))((?:\w+, )*\w+): ")  # in a docstring: "low, high: the range"
 
 
+_WHEN_NONE = re.compile(r"(?:^|; )None (?:where|without|on|for)\b[^;]*$")  # of a field, when it is empty
+_OTHERS = re.compile(
+    r"^[Tt]his and the next \w+: |, as (?:are )?the next \w+$"
+)  # a comment for several fields
+
+
 def main() -> None:
     """Write all pages."""
     for path in FOLDER.glob("*.md"):
@@ -118,7 +124,7 @@ def _columns(layout: SheetTable, table_name: str, row: type) -> str:
         name = f"{table_name}.{column.key}"
         why = f"Empty: {_small(empty[name])}" if name in empty else ""
         comment = comments.get(column.key, "")
-        meaning = words.get(name) or ("" if why and comment.startswith("None ") else comment)
+        meaning = words.get(name) or (_WHEN_NONE.sub("", comment) if why else comment)
         if meaning or why:
             rows.append((column.label, ". ".join(filter(None, (_sentence(meaning), why)))))
         else:
@@ -324,8 +330,8 @@ def first_sentence(target: object) -> str:
 
 def _sentence(text: str) -> str:
     """Return the meaning of a field as a sentence without its point."""
-    text = _plain(text).rstrip(".")
-    return text[:1].upper() + text[1:] if not text.startswith("`") else text
+    text = _OTHERS.sub("", _plain(text).rstrip("."))
+    return text if re.match(r"`|\w+: ", text) else text[:1].upper() + text[1:]
 
 
 def _small(text: str) -> str:

@@ -46,7 +46,7 @@ class IdleCauses(msgspec.Struct, frozen=True):
 
 
 class IdleReason(msgspec.Struct, frozen=True):
-    """One culprit of a device's idle time, per step (in the span where there are no steps)."""
+    """One reason for the idle time of a device, per step (in the span where there are no steps)."""
 
     name: Annotated[str, column_head("Reason", grow=True)]
     device: Annotated[int, column_head(hidden=True)]
