@@ -68,7 +68,7 @@ types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts and docs/reference
 
 docs: $(ENVIRONMENT) ## build the documentation as a site with search into site/, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "Open site/index.html"
+	@echo "Open site/index.html, or with search: $(BIN)/python -m http.server -d site"
 
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"
