@@ -28,7 +28,7 @@ ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
+.PHONY: help demo check test test-torch thorough lint types docs frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,10 +62,13 @@ lint: $(ENVIRONMENT) ## ruff and mypy
 frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
 	@scripts/node.sh "building the frontend" npm run build
 
-types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts, docs/http.md and docs/findings.md from the routes and structs of the server
+types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts and docs/reference from the routes, structs, causes and commands
 	@$(BIN)/python tools/make_types.py
-	@$(BIN)/python tools/make_findings.py
-	@$(BIN)/python tools/make_http.py
+	@$(BIN)/python tools/make_docs.py
+
+docs: $(ENVIRONMENT) ## build the documentation as a site with search into site/, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html, or with search: $(BIN)/python -m http.server -d site"
 
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"
@@ -100,7 +103,7 @@ lock: $(ENVIRONMENT) ## pin the packages in .venv that `dev` needs in constraint
 	@touch $(ENVIRONMENT)
 
 clean: ## remove everything that the other targets have made
-	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 prerequisites:
 	@scripts/prerequisites.sh $(PYTHON)

@@ -66,7 +66,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class ApiErrorBody:
-    """An error over HTTP, under the key `error`; see docs/http.md."""
+    """An error over HTTP, under the key `error`; see docs/reference/routes.md."""
 
     code: str
     message: str

@@ -101,7 +101,7 @@ def _unions(modules: set[str]) -> dict[tuple[Any, ...], str]:
 
 
 def _interface(kind: inspect.StructType | inspect.DataclassType, unions: dict[tuple[Any, ...], str]) -> str:
-    fields = "".join(_field(field.encode_name, _spell(field.type, unions)) for field in kind.fields)
+    fields = "".join(_field(field.encode_name, spell(field.type, unions)) for field in kind.fields)
     return f"export interface {kind.cls.__name__} {{\n{fields}}}\n"
 
 
@@ -123,20 +123,20 @@ def _field(name: str, spelled: str) -> str:
     return f"  {name}:" + "".join(f"\n    | {option}" for option in spelled.split(" | ")) + ";\n"
 
 
-def _spell(kind: inspect.Type, unions: dict[tuple[Any, ...], str]) -> str:
+def spell(kind: inspect.Type, unions: dict[tuple[Any, ...], str]) -> str:
     """The TypeScript for a type."""
     if isinstance(kind, inspect.Metadata):
-        return _spell(kind.type, unions)
+        return spell(kind.type, unions)
     if isinstance(kind, _STRUCTS):
         return kind.cls.__name__
     if isinstance(kind, _LISTS):
-        item = _spell(kind.item_type, unions)
+        item = spell(kind.item_type, unions)
         return f"({item})[]" if " | " in item and not item.endswith("[]") else f"{item}[]"
     if isinstance(kind, inspect.DictType):
-        record = f"Record<{_spell(kind.key_type, unions)}, {_spell(kind.value_type, unions)}>"
+        record = f"Record<{spell(kind.key_type, unions)}, {spell(kind.value_type, unions)}>"
         return f"Partial<{record}>" if isinstance(kind.key_type, inspect.LiteralType) else record
     if isinstance(kind, inspect.UnionType):
-        return " | ".join(_spell(option, unions) for option in kind.types)
+        return " | ".join(spell(option, unions) for option in kind.types)
     if isinstance(kind, inspect.LiteralType):
         return unions.get(kind.values) or " | ".join(f"'{value}'" for value in kind.values)
     plain = {

@@ -28,7 +28,7 @@ class NoiseModel(NamedTuple):
 
 COMPARE = NoiseModel(0.05, of_means=True)  # the usual level
 PAYBACK = NoiseModel(0.05, of_means=True, processes=0.01)  # the latter chosen by eye
-GATE = NoiseModel(0.01, of_means=False)  # docs/gate.md
+GATE = NoiseModel(0.01, of_means=False)  # docs/guides/ci-gate.md
 
 
 class StepTimes(msgspec.Struct, frozen=True):

@@ -58,16 +58,17 @@ def _escaped(backslash: bytes, mark: re.Match[bytes]) -> bytes:
     return backslash + b"u%04x" % ord(mark[0].decode())
 
 
-SOURCE = Path(__file__).with_name("definitions.md")
+PANELS_PAGE = Path(__file__).with_name("panels.md")  # docs/reference/panels.md
+_WORDS_FILE = Path(__file__).with_name("words.md")
 _ROW = re.compile(r"^\| `([\w.]+)` \| (.+) \|$", re.MULTILINE)
 
 
 @cache
 def terms() -> dict[str, dict[str, str]]:
-    """Return what the words of the tab mean: set (a heading below "Words") → word → sentence."""
-    words = SOURCE.read_text(encoding="utf-8").partition("\n## Words\n")[2]
-    sets = (part.partition("\n") for part in words.split("\n### ")[1:])
-    return {anchor(title): dict(_ROW.findall(rows)) for title, _, rows in sets}
+    """Return what the words of the tab mean: set (a heading) → word → sentence."""
+    sets = _WORDS_FILE.read_text(encoding="utf-8").split("\n## ")[1:]
+    parts = (part.partition("\n") for part in sets)
+    return {anchor(title): dict(_ROW.findall(rows)) for title, _, rows in parts}
 
 
 def anchor(title: str) -> str:

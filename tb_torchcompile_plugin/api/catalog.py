@@ -191,7 +191,7 @@ def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
 
 
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:
-    """Return the ids of a span."""
+    """Return the span of the baseline run to compare with; nulls without one."""
     return BaselineRef(found.run, found.worker.worker, found.span.span) if found else BaselineRef()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.errors import BadRequest
 
-_SEE = "See docs/http.md"
+_SEE = "See docs/reference/routes.md"
 _REQUIRED = object()
 
 

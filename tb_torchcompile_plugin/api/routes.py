@@ -117,15 +117,21 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 
 def _sheets(session: Session) -> Sheets:
+    """Return the columns of all tables."""
     return _layouts()
 
 
 @cache
 def _layouts() -> Sheets:
+    return Sheets({name: tables_of(answer) for name, answer in sheet_types().items()})
+
+
+def sheet_types() -> dict[str, type[msgspec.Struct]]:
+    """Return the type whose fields are the tables of a route, for all that answer with JSON."""
     answers = {
         name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
     }
-    return Sheets({name: tables_of(answer) for name, answer in answers.items()})
+    return answers
 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)

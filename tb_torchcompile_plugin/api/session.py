@@ -93,7 +93,7 @@ class Session:
         return self.catalog.look()
 
     def runs(self) -> Runs:
-        """List the logdir, as the tab gets it."""
+        """Return the runs, workers and spans of the logdir."""
         return runs_in(self.look())
 
     def all_runs(self, pin: str) -> AllRuns:

@@ -125,7 +125,7 @@ def tables_of(answer: type[Any]) -> list[SheetTable]:
 
 
 def _tables(fields: Iterable[inspect.Field]) -> list[SheetTable]:
-    return [_table(field, row) for field in fields if (row := _row_of(field))]
+    return [_table(field, row) for field in fields if (row := row_type(field))]
 
 
 def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
@@ -139,7 +139,7 @@ def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
     return SheetTable(field.name, title, names, _with_defaults([*filter(None, columns)]), inner)
 
 
-def _row_of(field: inspect.Field) -> inspect.StructType | None:
+def row_type(field: inspect.Field) -> inspect.StructType | None:
     """Return the type of the rows that a field holds, or of its one row if it has a title; None where it holds none."""
     plain, head = _unwrapped(field.type)
     alone = plain if head.get("title") else None

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments) or 0)
     except (BadRequest, WrongArgument, InvalidGateError) as error:
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="tb-torchcompile", description="Show what torch.compile did, from the files of a logdir."
     )

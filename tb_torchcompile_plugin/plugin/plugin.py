@@ -1,4 +1,4 @@
-"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
+"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/reference/routes.md.
 
 All routes except `reading`, which stops reading a trace, are read-only. Parameters are ids from discovery, never paths:
 they are looked up, not joined to a folder. `api.routes` computes the answers.
@@ -16,7 +16,7 @@ from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.api.bodies import SOURCE, Body, Download, anchor, started, terms
+from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, Download, started, terms
 from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
@@ -31,11 +31,14 @@ logger = tb_logging.get_logger()
 _EXPORT = (*span_ids("", ""), text("compare", ""), text("step", ""), number("code", 1))
 _URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
+_LINK_TO_FILE = re.compile(
+    r'<a href="(?!#|https?:)[^"]*">(.*?)</a>'
+)  # TensorBoard does not serve other pages
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>Definitions</title>
+<title>Panels</title>
 <link rel="icon" href="data:,">
 <style>
   :root {{ color-scheme: light dark; }}
@@ -161,8 +164,11 @@ def _with_unique_names(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 @cache
 def page() -> str:
-    """Return docs/definitions.md as HTML. Each heading has an id, such as `#gpu_utilization`."""
-    html = plugin_util.markdown_to_safe_html(SOURCE.read_text(encoding="utf-8"))
-    return _PAGE.format(
-        _HEADING.sub(lambda match: f'<h{match[1]} id="{anchor(match[2])}">{match[2]}</h{match[1]}>', html)
-    )
+    """Return docs/reference/panels.md as HTML. Each heading has an id, such as `#your-code`."""
+    html = plugin_util.markdown_to_safe_html(PANELS_PAGE.read_text(encoding="utf-8"))
+    return _PAGE.format(_HEADING.sub(_with_id, _LINK_TO_FILE.sub(r"\1", html)))
+
+
+def _with_id(heading: re.Match[str]) -> str:
+    level, title = heading.groups()
+    return f'<h{level} id="{title.lower().replace(" ", "-")}">{title}</h{level}>'

@@ -164,7 +164,7 @@ _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the
 
 
 def read_payload(data: CompileData, number: int) -> str:
-    """Return the text of artifact `number`. Raises NotFound, which says why there is none, and UserError."""
+    """Return the text of one artifact (`number`). Raises NotFound, which says why there is none, and UserError."""
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
         raise _nothing(data, number)

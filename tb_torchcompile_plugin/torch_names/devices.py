@@ -1,8 +1,8 @@
 """What a device can do at most, by the name that the profiler writes: memory bandwidth and arithmetic.
 
 Figures are from data sheets, dense (no sparsity), per device as the driver counts them: one MI250X die is one device.
-docs/devices.md lists the same table with the source of each row. It holds nothing that no vendor has published, and no
-part of a device (MIG). TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
+docs/guides/kernels.md lists the same table with the source of each row. It holds nothing that no vendor has published,
+and no part of a device (MIG). TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
 """
 
 import os

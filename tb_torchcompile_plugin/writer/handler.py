@@ -76,14 +76,14 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
 
     sample: while the profiler records, sample which line of your program each thread runs, so that Python time between
     operators has a line without `with_stack`. One sample every 20 to 45 ms should cost about 1 % of the time
-    (docs/reliability.md#what-sampling-costs); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
+    (see docs/benchmarks.md); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
     The most recently created handler decides.
 
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` is set **before
     compiling** (it is part of the generated code). GPU: kernels are classified by the names that inductor generates;
     do not disable torch's default `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES`. Bytes and operations of kernels are estimated
     from shapes (`record_shapes=True`), and exact if `TORCHINDUCTOR_BENCHMARK_KERNEL=1` is set before compiling
-    (docs/kernels.md lists its cost).
+    (docs/guides/kernels.md lists its cost).
 
     torch 2.14 and later: if TORCH_COMPILE_DEBUG_EXTEND=1 is set, the stacks of inductor's kernels are written into the
     trace, as torch's `inductor_trace_handler` does; if that one is called before this handler in the same

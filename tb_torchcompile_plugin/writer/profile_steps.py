@@ -34,9 +34,13 @@ class profile_steps:  # named as torch.profiler.profile is
                 steps.step()
 
     dir_name, worker_name, capture, index, digest and sample have the same meaning as in `tensorboard_trace_handler`,
-    which writes the files. steps: number of recorded steps. after: number of steps before them; None waits until two
-    steps in a row compile nothing, at most 20. During one more step the profiler starts. All other keywords are passed
-    to `torch.profiler.profile`. By default, `record_shapes` is on (bandwidths need it) and all activities are recorded.
+    which writes the files. All other keywords are passed to `torch.profiler.profile`. By default, `record_shapes` is on
+    (bandwidths need it) and all activities are recorded.
+
+    steps: number of recorded steps.
+
+    after: number of steps before them; None waits until two steps in a row compile nothing, at most 20. During one more
+    step the profiler starts.
 
     Create it before the first call to the model. If a library owns the loop, call `start`, `step` and `stop` from its
     callbacks. Failures are logged once, never raised, including options that torch does not accept; only invalid values

@@ -263,4 +263,4 @@ def test_one_run_of_several_is_reported(tmp_path, capsys):
     status, document, err = report(capsys, tmp_path, "--run", "after")
     assert (status, err) == (0, []) and [run["run"] for run in document["runs"]] == ["after"]
     assert main(["report", str(tmp_path), "--run", "nosuch"]) == 2
-    assert "There are 'after', 'before'" in capsys.readouterr().err
+    assert "Available: 'after', 'before'" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("--run", "other"), 2, "there is no run 'other'. There is '.'"),
+        (("--run", "other"), 2, "there is no run 'other'. Available: '.'"),
         (("--compare", "other"), 2, "there is no run 'other'"),
         (("--worker", "other"), 2, "there is no trace of other. Choose one of (run worker span): . w 1"),
         (("--step", "9"), 2, "there is no step 'ProfilerStep#9'"),

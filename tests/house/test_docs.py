@@ -3,28 +3,35 @@
 import argparse
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
 from tensorboard.plugins.base_plugin import TBContext
 
+import make_docs
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin import errors
+from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
+from tb_torchcompile_plugin.api.bodies import terms
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route
+from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, sheet_types
 from tb_torchcompile_plugin.api.session import NoCompileData
+from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.cli import command as cli
 from tb_torchcompile_plugin.plugin.plugin import TorchCompilePlugin
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TEXTS = {path.name: path.read_text() for path in DOCUMENTS}
+REFERENCE = sorted((ROOT / "docs" / "reference").iterdir())
 EVERYTHING = "\n".join(TEXTS.values())
 MAKEFILE = (ROOT / "Makefile").read_text()
 SOURCES = "\n".join(
@@ -33,12 +40,12 @@ SOURCES = "\n".join(
     for path in (ROOT / folder).rglob("*.py")
 )
 VARIABLE = re.compile(r"\bTB_TORCHCOMPILE_[A-Z_]*[A-Z]\b")
-EXAMPLE = re.compile(r"^```json (\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-
-EXAMPLES = dict(EXAMPLE.findall(TEXTS["http.md"]))
-DOCUMENTED = dict(re.findall(r"^\| `([\w/*.]+)` \| ([`–][^|]*) \|", TEXTS["http.md"], re.MULTILINE))
-ANSWERS = {name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)}
-OTHER_EXAMPLES: dict[str, Any] = {
+EXAMPLE = re.compile(r'^```json title="(\w+)"\n(.*?)^```', re.DOTALL | re.MULTILINE)
+ROUTES_PAGE = TEXTS["routes.md"]
+TABLE_OF_ROUTES = ROUTES_PAGE.partition("## Parameters")[0]
+DOCUMENTED = set(re.findall(r"^\| `([\w/*.]+)` \|", TABLE_OF_ROUTES, re.MULTILINE))
+EXAMPLES: dict[str, Any] = {
+    "runs": ROUTES["runs"].answer,
     "window": WindowHeader,
     "progress": dict[Literal["progress"], Progress],
     "error": dict[Literal["error"], errors.ApiErrorBody],
@@ -91,13 +98,25 @@ def test_variables_are_documented_and_nothing_else_is() -> None:
 
 def test_public_names_are_documented() -> None:
     for name in set(tb_torchcompile_plugin.__all__) - {"__version__"}:
-        assert name in TEXTS["README.md"]
+        assert name in TEXTS["getting-started.md"]
+
+
+def test_every_extra_is_documented() -> None:
+    declared = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    extras = re.findall(r"^(\w+) = \[", declared.partition("\n[")[0], re.MULTILINE)
+    for extra in set(extras) - {"test", "dev", "docs"}:
+        assert f"tb-torchcompile-plugin[{extra}]" in TEXTS["getting-started.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].split()) <= 800
 
 
 def test_the_pictures_are_shown_and_small() -> None:
     pictures = list((ROOT / "docs" / "screenshots").iterdir())
-    assert all(f"docs/screenshots/{one.name}" in TEXTS["README.md"] for one in pictures)
-    assert len(pictures) == 2 and sum(one.stat().st_size for one in pictures) <= 200_000
+    assert all(f"screenshots/{picture.name})" in EVERYTHING for picture in pictures)
+    assert TEXTS["README.md"].count("](docs/screenshots/") == 1
+    assert len(pictures) == 2 and sum(picture.stat().st_size for picture in pictures) <= 200_000
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -107,24 +126,34 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
             assert (document.parent / link).exists(), link
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_headings_lead_somewhere(document: Path) -> None:
+    for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text()):
+        text = (document.parent / file).read_text() if file else document.read_text()
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        names = {re.sub(" +", "-", re.sub(r"[^\w -]", "", heading)).lower() for heading in headings}
+        assert anchor in names | set(re.findall(r'<a id="([^"]+)"></a>', text)), f"{file}#{anchor}"
+
+
 def test_every_route_is_documented() -> None:
     flags = argparse.Namespace(logdir="", logdir_spec="")
     routes = {route.lstrip("/") for route in TorchCompilePlugin(TBContext(flags=flags)).get_plugin_apps()}
-    assert set(DOCUMENTED) == routes - {"static/index.js", *OLD_NAMES}
+    assert routes - {"static/index.js", *OLD_NAMES} == DOCUMENTED
 
 
-@pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
-def test_the_parameters_of_a_route_are_documented(route: Route[Any]) -> None:
-    """Required ones first, then "optional" and the others."""
-    required, _, optional = DOCUMENTED[route.name].partition("optional")
-    parameters = (*route.subject.ids, *route.parameters)
-    for text, known in ((required, False), (optional, True)):
-        names = [name for one in parameters if one.optional is known for name in one.names]
-        assert sorted(re.findall(r"`(\w+)`", text)) == sorted(names)
+def test_every_parameter_is_documented() -> None:
+    table = ROUTES_PAGE.partition("## Parameters")[2].partition("\n## ")[0]
+    parameters = [
+        name
+        for route in ROUTES.values()
+        for parameter in (*route.subject.ids, *route.parameters)
+        for name in parameter.names
+    ]
+    assert set(re.findall(r"`(\w+)`", table)) >= set(parameters)
 
 
 def test_every_error_code_is_documented_with_its_status() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", TEXTS["http.md"], re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", ROUTES_PAGE, re.MULTILINE))
     classes: list[type[errors.UserError]] = [
         errors.UserError,
         *errors.UserError.__subclasses__(),
@@ -135,16 +164,58 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         assert str(kind.status) in rows[kind.code]
 
 
-@pytest.mark.parametrize("name", [*ANSWERS, *OTHER_EXAMPLES])
-def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str) -> None:
-    """Decoding fills in what the example lacks and drops what the type lacks; then they differ. A route whose answer is
-    like that of another one may do without an example."""
-    kind = OTHER_EXAMPLES.get(name) or ANSWERS[name]
-    alike = [name, *(other for other, answer in ANSWERS.items() if answer is kind)]
-    (text,) = [EXAMPLES[other] for other in alike if other in EXAMPLES][:1]
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_exactly_the_fields_of_its_type(name: str) -> None:
+    """Decoding fills in what the example lacks and drops what the type lacks; then they differ."""
+    (text,) = [text for title, text in EXAMPLE.findall(ROUTES_PAGE) if title == name]
     example = json.loads(text)
-    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(example, kind))) == example
+    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(example, EXAMPLES[name]))) == example
 
 
-def test_all_examples_are_of_something() -> None:
-    assert set(EXAMPLES) <= {*ANSWERS, *OTHER_EXAMPLES}
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.name)
+def test_the_reference_is_fresh(page: Path) -> None:
+    assert make_docs.generate(page.read_text()) == page.read_text(), "run `make types`"
+
+
+def test_every_panel_is_described() -> None:
+    titles = re.findall(r"^## (.+)$", TEXTS["panels.md"], re.MULTILINE)
+    assert [title.lower().replace(" ", "_") for title in titles] == [*get_args(Panel)]
+
+
+def test_the_tables_of_all_panels_are_described() -> None:
+    """Each column that has a tooltip is in the reference."""
+    blocks = " ".join(re.findall(r"<!-- generated: tables (.*) -->", TEXTS["panels.md"])).split()
+    words = [word.partition("=") for word in blocks]
+    described = {name or source.rpartition(".")[2] for source, _, name in words}
+    whole = [source for source, _, _ in words if "." not in source]
+    described |= {table.rows for route in whole for table in tables_of(sheet_types()[route])}
+    assert {name.partition(".")[0] for name in terms()["columns"]} - described == set()
+
+
+def test_a_field_is_explained_by_the_comment_next_to_it_or_by_the_docstring() -> None:
+    class Row(msgspec.Struct):
+        """A row. low, high: the range. other: something else."""
+
+        low: float
+        high: float
+        time_us: float  # of a step
+        # None on the CPU
+        gpu_us: float | None
+        other: int
+
+    assert make_docs.meanings(Row) == {
+        "low": "the range.",
+        "high": "the range.",
+        "time_us": "of a step",
+        "gpu_us": "None on the CPU",
+        "other": "something else.",
+    }
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "Getting started" in (tmp_path / "search" / "search_index.json").read_text()

@@ -62,7 +62,7 @@ def test_json_of_any_name_counts_when_it_looks_like_a_trace(tmp_path):
 
 
 def test_a_folder_of_torchtitan_is_a_job_and_its_log_belongs_to_its_rank(tmp_path):
-    """As docs/frameworks.md says: TORCH_TRACE names the folder of the first iteration that is profiled."""
+    """As docs/guides/frameworks.md says: TORCH_TRACE names the folder of the first iteration that is profiled."""
     folder = tmp_path / "profiling" / "traces" / "iteration_10"
     write_job(folder, ranks=2, steps=2, late=1)
     for trace in sorted(folder.iterdir()):

@@ -81,7 +81,7 @@ def test_figures_that_are_not_understood_are_said_to_be(monkeypatch: pytest.Monk
 
 
 def test_the_document_lists_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "devices.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "kernels.md").read_text()
     listed = re.findall(r"^\| `(.+)` \| (.+) \| ([\w ]+) \|$", text, re.MULTILINE)
     rows = [(pattern, figures) for pattern, figures, _ in listed]
     sources = re.findall(r"^- \*\*([\w ]+)\*\*: ", text, re.MULTILINE)

@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '..', '..');
-const WORDS = readFileSync(join(ROOT, '..', 'docs', 'definitions.md'), 'utf8').split('\n## Words\n')[1]!;
+const WORDS = readFileSync(join(ROOT, '..', 'tb_torchcompile_plugin', 'api', 'words.md'), 'utf8');
 const SOURCES = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
   .filter((file) => /\.(ts|svelte)$/.test(file))
   .map((file) => readFileSync(join(ROOT, 'src', file), 'utf8'))
   .join('\n');
-const SETS = WORDS.split('\n### ').slice(1);
+const SETS = WORDS.split('\n## ').slice(1);
 
 describe('the words that the server explains', () => {
   it('are of sets that are asked for', () => {

@@ -17,7 +17,7 @@ const SIZES: Record<string, [size: number, array: new (values: number[]) => { bu
   f8: [8, Float64Array],
 };
 
-/** What the server would answer: see docs/http.md. */
+/** What the server would answer: see docs/reference/routes.md. */
 function encode(
   rows: Row[],
   points: [lane: number, at: number, value: number][] = [],

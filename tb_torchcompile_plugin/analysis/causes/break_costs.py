@@ -143,7 +143,7 @@ def direct_sentence(profile: Profile) -> str:
 
 
 def span_with_costs(profile: Profile) -> Span:
-    """Return the report of a span, with the costs of its graph breaks."""
+    """Return the trace data of a span, with the costs of its graph breaks."""
     span = profile.of(span_report)
     headlines = span.headlines | {"graph_breaks": profile.of(headline)}
     return replace(span, graph_break_sites=profile.of(break_sites), headlines=headlines)

@@ -1,7 +1,7 @@
 """Causes of slow steps: how each one is detected, what its fix changes, and how it is described.
 
-Each cause is a class in the file of its family. Its docstring is its row in docs/findings.md. A priced cause changes
-the model of the step (fix.py), and is reported if the replayed step is sufficiently shorter.
+Each cause is a class in the file of its family. Its docstring is its row in docs/reference/findings.md. A priced cause
+changes the model of the step (fix.py), and is reported if the replayed step is sufficiently shorter.
 """
 
 from __future__ import annotations

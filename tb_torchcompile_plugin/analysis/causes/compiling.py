@@ -141,7 +141,9 @@ class AutotuneInSteps(Cause):
 
 
 class CompileDoesNotPay(Cause):
-    """A step of the [eager baseline run](definitions.md#payback) is as fast or faster; `predicted` is its time.
+    """A step of the [eager baseline run](../concepts/runs.md#baseline-run) is as fast or faster.
+
+    `predicted` is its time.
 
     Not reported if the eager step is only predicted (info if the difference may be noise).
     """

@@ -147,8 +147,8 @@ class ProfilerHooks(Cause):
 class NothingCompiled(Cause):
     """No compiled code ran. Eager operators launched GPU work or, without a GPU, took a share of the profiled time.
 
-    Critical; a warning if the predicted gain of compiling is below `gain_percent`. If a compiled
-    [baseline run](definitions.md#payback) exists, its measured step is the prediction; if it is not faster, nothing is
+    Critical; a warning if the predicted gain of compiling is below `gain_percent`. If a compiled [baseline
+    run](../concepts/runs.md#baseline-run) exists, its measured step is the prediction; if it is not faster, nothing is
     reported. The title names the first of these recorded reasons: `TORCH_COMPILE_DISABLE` (or `TORCHDYNAMO_DISABLE`),
     `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`, an active dispatch mode, a
     function that Dynamo skipped, `torch.compiler.disable` on the compiled function, a method of a compiled module such

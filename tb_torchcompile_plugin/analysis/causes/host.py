@@ -142,7 +142,7 @@ class HostTimeCause(PricedCause):
 
 
 class Garbage(HostTimeCause):
-    """Python collects garbage, if that was [recorded](definitions.md#step-breakdown)."""
+    """Python collects garbage, if that was [recorded](../concepts/step.md#step-breakdown)."""
 
     id = "garbage_collection"
     kind = "garbage"

@@ -215,7 +215,7 @@ def _numbers(*values: float | None) -> list[float]:
 
 
 def payback(profile: Profile) -> Payback:
-    """Return the answer for a span, compared with its baseline run where there is one."""
+    """Return whether compiling is worth it, compared with the baseline run of a span if there is one."""
     gain, cost, refused = _comparison(profile)
     even = break_even(gain, cost)
     return Payback(

@@ -69,7 +69,7 @@ class PossibleFixes(NamedTuple):
 
 
 def scenario(profile: Profile, selected: Sequence[str] = ()) -> Scenario:
-    """Return the step with these fixes (ids) made together."""
+    """Return the step with these fixes (ids) made together, and all possible fixes."""
     return scenario_with(profile, profile.of(span_fixes), selected)
 
 

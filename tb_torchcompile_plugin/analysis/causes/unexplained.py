@@ -23,7 +23,7 @@ _EXPLAINED, _LEAST_EXPLAINED = 0.5, 0.25
 
 
 class LargeSite(Cause):
-    """A site of the [ledger](definitions.md#ledger) takes a share of the step that no other finding explains.
+    """A site of the [ledger](../concepts/step.md#ledger) takes a share of the step that no other finding explains.
 
     It names the line, operator or position with its kernels or functions (warning on the host; info for kernel time).
     """

@@ -122,7 +122,7 @@ class WhyUnknown(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in one line, by one of its spans; the fields of `SpanLine` are those of this span."""
+    """A run in one line, by one of its spans."""
 
     run: str
     step_us: Annotated[float | None, column_head("Step time")]

@@ -98,7 +98,7 @@ class Jobs(Memoized):
 
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
-    """Compare rank by rank; only a verdict where both are one job, or have not as many ranks."""
+    """Return two jobs rank by rank; only a verdict if both are one job, or have different numbers of ranks."""
     if why := _why_not(jobs):
         return JobsCompared(why, None, [], [])
     step_time = step_time_difference(jobs.baseline.of(job_times), jobs.candidate.of(job_times))

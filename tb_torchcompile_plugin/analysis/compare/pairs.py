@@ -40,7 +40,8 @@ class Figure(msgspec.Struct, frozen=True):
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A row of whatever is compared."""
 
-    outcome: Annotated[Outcome, column_head("Change", hidden=True)]  # by its first number, a time
+    # faster or slower by the first time of the row; appeared or vanished where one side has none
+    outcome: Annotated[Outcome, column_head("Change", hidden=True)]
 
 
 Row = TypeVar("Row", bound=Compared)

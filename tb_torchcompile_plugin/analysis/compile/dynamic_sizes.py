@@ -308,7 +308,7 @@ def _padded(rows: list[ObservedSize]) -> Iterator[_Padding]:
 
 
 def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
-    """Describe the dynamic sizes of one span, with what its process compiled."""
+    """Return the dynamic sizes of one span, with what its process compiled."""
     if profile.data is None:
         return DynamicShapeReport((_UNKNOWN,), (), (), (), None)
     sizes, symbols = profile.of(occurring_sizes), profile.data.of(dynamic_symbols)

@@ -193,9 +193,9 @@ class Straggler(OutlierCause):
 class SlowHost(Straggler):
     """The ranks that are late are all ranks of their hosts.
 
-    Or, by the digests of more than 8 ranks, a host is an [outlier](definitions.md#outliers-of-many-ranks). A step gains
-    (by digests, at the lower end of the range) after the findings that hide it are fixed. Ranks that are slower at
-    everything and share no host, stage or process group need 33 %.
+    Or, by the digests of more than 8 ranks, a host is an [outlier](../concepts/runs.md#outliers-of-many-ranks). A step
+    gains (by digests, at the lower end of the range) after the findings that hide it are fixed. Ranks that are slower
+    at everything and share no host, stage or process group need 33 %.
     """
 
     id = "slow_host"
@@ -203,7 +203,7 @@ class SlowHost(Straggler):
 
 
 class SlowTransfer(OutlierCause):
-    """By the digests of more than 8 ranks, a link is an [outlier](definitions.md#outliers-of-many-ranks).
+    """By the digests of more than 8 ranks, a link is an [outlier](../concepts/runs.md#outliers-of-many-ranks).
 
     A step gains (at the lower end of the range) after the findings that hide it are fixed.
     """

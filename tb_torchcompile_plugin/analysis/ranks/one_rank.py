@@ -38,7 +38,7 @@ class RankFindings(Findings, frozen=True):
 
 
 def rank_what_if(about: OneRank, picked: Sequence[str] = ()) -> Scenario:
-    """Return what the picked fixes (ids) bring together."""
+    """Return the step of one rank with these fixes (ids) made together, and all possible fixes."""
     scenario = scenario_with(about.profile, about.of(rank_offer), picked)
     words = _waiting_words(about)
     headline = f"{scenario.headline} This rank {words}." if words else scenario.headline

@@ -56,7 +56,7 @@ _Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 
 
 def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
-    """Compare the compile data of ranks; empty for fewer than two."""
+    """Return what ranks compiled differently; empty for fewer than two ranks."""
     if len(ranks) < 2:
         return RankDifferences((), [], [])
     facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}

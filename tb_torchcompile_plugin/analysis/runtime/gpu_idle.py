@@ -31,7 +31,7 @@ _REST = Attribution("nothing", "", "", 0)
 
 
 class IdleReason(msgspec.Struct, frozen=True):
-    """One culprit of a device's idle time, per step (in the span where there are no steps)."""
+    """One reason for the idle time of a device, per step (in the span where there are no steps)."""
 
     name: Annotated[str, column_head("Reason", grow=True)]
     device: Annotated[int, column_head(hidden=True)]

@@ -90,7 +90,10 @@ class Operators(msgspec.Struct, frozen=True):
 
 
 def operators(profile: Profile, split: str | None = None) -> Operators:
-    """Return all rows, most self time on the host first; split: one of SPLITS."""
+    """Return operators, labels and CUDA calls, most self time on the host first.
+
+    split: one of SPLITS.
+    """
     if split:
         rows, headline = _rows(profile, SPLITS[split](profile)), profile.of(operators).headline
     else:

@@ -198,7 +198,7 @@ def unnamed_triton_kernels(profile: Profile) -> str:
 
 
 def compile_report(data: CompileData) -> Compile:
-    """Return what most panels show of the compile data of one worker."""
+    """Return the compile data of one worker, as most panels show it."""
     summary, records = data.summary, data.summary.records
     # Protobuf's own order of a map differs between processes.
     counts = records.unknown, records.unreadable

@@ -66,7 +66,9 @@ class _Frames(NamedTuple):
 
 
 def timeline_flame(timeline: Timeline, window: tuple[int, int], lane: int, row: int) -> TimelineFlame:
-    """Draw [start, end), ns; raises BadRequest for a range without time, or where nothing is.
+    """Return what each thread ran in [start, end) ns, merged by stack.
+
+    Raises BadRequest for a range without time, or where nothing is.
 
     lane, row: a slice; where it is on a host thread, only the slice and what ran inside of it are drawn.
     """

@@ -49,7 +49,7 @@ class TimelineRange(msgspec.Struct, frozen=True):
 
 
 def timeline_range(timeline: Timeline, window: tuple[int, int]) -> TimelineRange:
-    """Summarize [start, end), ns; raises BadRequest for a range without time, or where nothing is."""
+    """Return what took time in [start, end) ns; raises BadRequest for a range without time, or where nothing is."""
     start, end = window
     timeline.check(start, end)
     length, threads = time_fact("Length", end - start), islice(_threads(timeline, start, end), _MAX_ROWS)

@@ -43,7 +43,7 @@ def timeline_search(
     offset: int,
     limit: int,
 ) -> TimelineHits:
-    """Find slices whose name contains `query`, ignoring case, and what belongs to a compile id.
+    """Return slices whose name contains `query`, ignoring case, and what belongs to a compile id.
 
     window, lanes: search only there; no lanes: in all. At most `limit` hits from `offset` on are listed.
     """

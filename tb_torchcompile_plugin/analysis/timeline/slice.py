@@ -78,7 +78,7 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
-    """Describe one slice; raises BadRequest where the lane has no such slice.
+    """Return the details of one slice; raises BadRequest where the lane has no such slice.
 
     lane -1: the lane of this row of the trace.
     """

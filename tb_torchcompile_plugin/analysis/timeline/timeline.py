@@ -37,7 +37,7 @@ from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
 MAX_WIDTH = 16384  # pixels
 MAX_RECTANGLES = 8192  # in one answer; a window with more is answered with longer buckets
-_NEXT_STEP = "See docs/http.md"
+_NEXT_STEP = "See docs/reference/routes.md"
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 
@@ -107,7 +107,7 @@ class Timeline:
         self.last_search = Memo(most=1)  # a user steps through the hits of one search
 
     def describe(self) -> TimelineLanes:
-        """Return what the tab asks first."""
+        """Return the lanes of the timeline."""
         trace, (starts, ends) = self.profile.trace, self._steps
         notes = []
         if self.profile.summary is None:
@@ -258,7 +258,7 @@ class WindowHeader(msgspec.Struct, frozen=True, rename={"start": "from", "end": 
 
 
 def timeline_window(timeline: Timeline, window: tuple[int, int], width: int, lanes: Sequence[int]) -> bytes:
-    """Encode the rectangles of these lanes in [start, end) ns, for `width` pixels; raises BadRequest."""
+    """Return the rectangles of these lanes in [start, end) ns, for `width` pixels; raises BadRequest."""
     start, end = window
     return encoded(timeline.window(start, end, width, lanes), start, end, width)
 

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
-from tb_torchcompile_plugin.api.bodies import SOURCE, Body, body_of, terms
+from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
@@ -41,7 +41,7 @@ class FileContents(msgspec.Struct, frozen=True):
     instead: str  # what to do about it
 
 
-# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
+# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/guides/export.md).
 TIMELINE_BYTES = 8_000_000
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
@@ -96,7 +96,7 @@ class Export:
         yield from self._compared()
         yield from self._others()
         self.pack.add("terms", body_of(terms()))
-        self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
+        self.pack.add("definitions", Body("text/plain", PANELS_PAGE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
         yield from page.tail(self.contents(), self.pack.index())

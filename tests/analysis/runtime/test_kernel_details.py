@@ -267,7 +267,7 @@ def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> No
 
 
 def test_categories_are_those_that_inductor_prints(opened: Open, recording: Recording) -> None:
-    """`python <output code> -p` prints its own table, in ms of one of the hundred runs; docs/kernels.md shows it."""
+    """`python <output code> -p` prints its own table, in ms of one of the hundred runs: see docs/guides/kernels.md."""
     (span,) = opened("p_table")
     output = (recording("p_table") / "p_table.txt").read_text()
     total = r"== (\w+) category kernels ==.*?^Total +([\d.]+)"

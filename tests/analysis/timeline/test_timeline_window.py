@@ -31,7 +31,7 @@ def client(recording: Recording) -> Client:
 
 
 def decoded(body: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Header and columns, read as docs/http.md describes them."""
+    """Header and columns, read as docs/reference/routes.md describes them."""
     length = int.from_bytes(body[:4], "little")
     assert (4 + length) % 8 == 0
     header = json.loads(body[4 : 4 + length])

@@ -79,7 +79,7 @@ def test_runs_that_differ_by_chance_are_rarely_beyond_it():
 
 @pytest.mark.parametrize(("slower", "seen"), [(1.06, True), (1.02, False)])
 def test_ten_steady_steps_tell_six_percent(slower, seen):
-    """Steps that vary by one percent: what is said in docs/gate.md."""
+    """Steps that vary by one percent: what is said in docs/guides/ci-gate.md."""
     random.seed(2)
     beyond = 0
     for _ in range(200):
