@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.plugin.plugin import TorchCompilePlugin
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TEXTS = {path.name: path.read_text() for path in DOCUMENTS}
 EVERYTHING = "\n".join(TEXTS.values())
@@ -91,13 +91,25 @@ def test_variables_are_documented_and_nothing_else_is() -> None:
 
 def test_public_names_are_documented() -> None:
     for name in set(tb_torchcompile_plugin.__all__) - {"__version__"}:
-        assert name in TEXTS["README.md"]
+        assert name in TEXTS["getting-started.md"]
+
+
+def test_every_extra_is_documented() -> None:
+    declared = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    extras = re.findall(r"^(\w+) = \[", declared.partition("\n[")[0], re.MULTILINE)
+    for extra in set(extras) - {"test", "dev"}:
+        assert f"tb-torchcompile-plugin[{extra}]" in TEXTS["getting-started.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].split()) <= 800
 
 
 def test_the_pictures_are_shown_and_small() -> None:
     pictures = list((ROOT / "docs" / "screenshots").iterdir())
-    assert all(f"docs/screenshots/{one.name}" in TEXTS["README.md"] for one in pictures)
-    assert len(pictures) == 2 and sum(one.stat().st_size for one in pictures) <= 200_000
+    assert all(f"screenshots/{picture.name})" in EVERYTHING for picture in pictures)
+    assert TEXTS["README.md"].count("](docs/screenshots/") == 1
+    assert len(pictures) == 2 and sum(picture.stat().st_size for picture in pictures) <= 200_000
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -105,6 +117,15 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in link:
             assert (document.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_headings_lead_somewhere(document: Path) -> None:
+    for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text()):
+        text = (document.parent / file).read_text() if file else document.read_text()
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        names = {re.sub(" +", "-", re.sub(r"[^\w -]", "", heading)).lower() for heading in headings}
+        assert anchor in names | set(re.findall(r'<a id="([^"]+)"></a>', text)), f"{file}#{anchor}"
 
 
 def test_every_route_is_documented() -> None:
