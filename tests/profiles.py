@@ -1,5 +1,5 @@
-"""Profiles of traces that a test wrote, answers that it gives in place of the analyses, and what docs/definitions.md
-says of sums, of any profile: to the nanosecond."""
+"""Profiles of traces that a test wrote, answers that it gives in place of the analyses, and checks of the sums that
+docs/concepts promises for any profile, to the nanosecond."""
 
 import json
 from collections import Counter

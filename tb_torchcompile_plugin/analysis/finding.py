@@ -71,7 +71,7 @@ class Predicted(msgspec.Struct, frozen=True):
         return 100 * (1 - self.high_us / self.step_us)
 
 
-# Of 73 fixes that were measured, four in five brought between these shares of the predicted gain: see docs/what_if.md.
+# Four in five of 73 fixes that were measured brought between these shares of the predicted gain (docs/benchmarks.md).
 _LEAST_GAIN, _MOST_GAIN = 0.85, 1.3
 # Of the predicted step at least this is left: 1.3 times a large gain may be more than there is.
 _LEAST_LEFT = 0.4

@@ -1,7 +1,7 @@
 """The limits of all findings, and judgements that several modules share.
 
 Limits are in lower case, and docs/reference/findings.md lists their values. They were chosen on the recordings and on
-the external programs of docs/what_if.md, unless a source is named.
+the external programs of docs/benchmarks.md, unless a source is named.
 """
 
 # Percent of the profiled time: the steps, or the whole span where there are none.

@@ -1,6 +1,6 @@
 """What the first finding says of programs whose cause is known, and what it predicts against what mending them brought.
 
-    python -m pytest tests/exam/test_findings.py -s         # prints the table of docs/what_if.md
+    python -m pytest tests/exam/test_findings.py -s         # prints what docs/benchmarks.md sums up
 
 Most recordings are older than the handler's notes of unrecorded steps: what it would have noted, the length that was
 measured without a profiler, is put in.

@@ -1,6 +1,6 @@
 """What the first finding says of jobs whose cause is known, and what it predicts against what mending them brought.
 
-python -m pytest tests/exam/test_job_findings.py -s         # prints the table of docs/what_if.md
+python -m pytest tests/exam/test_job_findings.py -s         # prints what docs/benchmarks.md sums up
 """
 
 import json

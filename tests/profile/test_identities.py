@@ -1,4 +1,4 @@
-"""What docs/definitions.md says of sums holds to the nanosecond, whatever the trace."""
+"""The sums that docs/concepts promises hold to the nanosecond, whatever the trace."""
 
 from collections.abc import Callable
 from pathlib import Path

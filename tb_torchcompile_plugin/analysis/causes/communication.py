@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.torch_names import collectives, operators
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
 
-# Chosen on the external programs of docs/what_if.md, except for the bucket.
+# Chosen on the external programs of docs/benchmarks.md, except for the bucket.
 _SMALL_BYTES = 4 << 20  # smaller messages consist mostly of the call
 _BUCKET_BYTES = 25 << 20  # DDP's default bucket (`bucket_cap_mb`)
 _MANY = 16  # small collectives per step

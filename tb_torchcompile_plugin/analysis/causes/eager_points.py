@@ -23,9 +23,10 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_on_device, is_optimizer_step
 
-# Chosen on the external programs of docs/what_if.md.
+# Chosen on the external programs of docs/benchmarks.md.
 _FEW_MOVES = 4  # copies and fills between two kernels
-_UNFUSED = 0.4  # of the kernels of a run, at most, in addition to the longest; see docs/what_if.md
+# Of the kernels of a run, at most, in addition to the longest; see docs/concepts/predictions.md.
+_UNFUSED = 0.4
 
 
 def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]:
@@ -34,7 +35,7 @@ def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]
     Kernels that only pass over data are fused. The remaining launches (matrix products, convolutions) take as much host
     time as before: in ten programs that were measured both ways, a compiled launch took 1.1 times as long (median), and
     never less than 0.8 times. At best each takes one call. At worst the host gains nothing: calling graphs and checking
-    guards takes as long as the launches that were fused; see docs/what_if.md.
+    guards takes as long as the launches that were fused; see docs/concepts/predictions.md.
     """
     if not points.any():
         return

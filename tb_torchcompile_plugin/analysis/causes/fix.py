@@ -32,7 +32,8 @@ Change = Callable[[Model], Model]
 Column = npt.NDArray[Any]
 
 
-CALL_OF_GRAPH_NS = 20_000  # host time to call the graph that replaces eager operators; see docs/what_if.md
+# Host time to call the graph that replaces eager operators; see docs/concepts/predictions.md.
+CALL_OF_GRAPH_NS = 20_000
 
 Subject: TypeAlias = tuple[str, str, int]  # name, file, line
 

@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.torch_names import operators, python_frames
 from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
 
-# Chosen on the external programs of docs/what_if.md.
+# Chosen on the external programs of docs/benchmarks.md.
 _LOOP = 4  # values per step, read one after the other
 _FEW_LAUNCHES = 8  # between two of them: a loop with more is a program of its own
 _FREED_OFTEN = 2  # calls that allocate for each that frees: with more, freeing is not the reason

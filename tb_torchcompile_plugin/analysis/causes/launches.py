@@ -43,7 +43,7 @@ DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 _MANY_CALLS = 4  # of one graph per step, from which a larger batch is advised; chosen on the recordings
 _CELLS = 8  # in a row: shorter loops cost little; chosen on the recordings
 _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen on the recordings
-# From docs/what_if.md, with their bounds.
+# As in docs/concepts/predictions.md, with their bounds.
 _REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 
 # What a program does in addition to its model comes before what is generic from these gains on: percent of a step, and
-# share of the generic gain. See "accumulating_singles" in docs/what_if.md for the share.
+# share of the generic gain. The program `accumulating_singles` of tests/exam determined the share.
 _SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 1 / 3
 # What a finding without a prediction is taken to bring: this share of the time that it names, and no more than this of
 # a step, as its fix is unknown. Chosen by eye on the recordings.

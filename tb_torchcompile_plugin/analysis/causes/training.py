@@ -30,12 +30,12 @@ from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
 
-# Chosen on the external programs of docs/what_if.md.
+# Chosen on the external programs of docs/benchmarks.md.
 _BATCHED = 4  # micro-batches per step, from which a larger batch is advised
 _ALIKE = 0.1  # micro-batches may differ by this share of their launches
 _MIN_CHECKS = 8  # for NaN per step: a program may contain a few checks itself
 
-_FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
+_FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/concepts/predictions.md
 _MANY_LAUNCHES = 20  # of one optimizer step: with fewer, there is little to gain
 # AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
 _FUSED_PASSES = 1 / 3

@@ -16,7 +16,8 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import profiler_over
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
 
-MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
+# Difference of the replayed step from the recorded one; see docs/concepts/predictions.md.
+MAX_ERROR_PERCENT = 2.0
 
 
 def why_nothing(profile: Profile) -> str | None:

@@ -57,7 +57,7 @@ _MAX_DIGITS = 18  # of a number of 64 bits
 _MAX_OPERATORS = 24  # operators of one call that are searched for the size
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
-# Padding that adds more data is not advised (docs/definitions.md)
+# Padding that adds more data than this is not advised
 _MAX_MORE_PERCENT = 25.0
 _UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data for this process."
 

@@ -2,7 +2,7 @@
 
 A resume function's region is nested in its caller's, so the host time from the end of one graph execution to the
 start of the next is the price of the break between them. A nested region is a resume only if its code is
-`torch_dynamo_resume_in_*`; any other is a called frame. See docs/definitions.md for each term.
+`torch_dynamo_resume_in_*`; any other is a called frame. See docs/concepts/compile-time.md.
 """
 
 from collections import Counter

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.logdir.filesystem import open_regular
 from tb_torchcompile_plugin.logdir.other_formats import other_format
 from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 
-# Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/reliability.md).
+# Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/trust.md).
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
 _IsalError = cast(type[Exception], isal_zlib.error)
