@@ -23,7 +23,7 @@ LIMIT_S = 2
 QUESTIONS = [
     name
     for name, route in ROUTES.items()
-    if route.about == "span"
+    if route.subject.name == "span"
     and issubclass(route.answer, msgspec.Struct)
     and all(parameter.optional for parameter in route.parameters)
 ]

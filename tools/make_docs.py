@@ -146,7 +146,7 @@ def routes() -> str:
     """Return all routes with their parameters and the type of their answer, by what they are about."""
     by_subject: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for route in ROUTES.values():
-        by_subject[route.about].append(_route_cells(route))
+        by_subject[route.subject.name].append(_route_cells(route))
     head = ("route", "parameters", "type", "answer")
     return "\n".join(
         f"### About {_SUBJECTS[name]}\n\n{_table(head, rows)}" for name, rows in by_subject.items()

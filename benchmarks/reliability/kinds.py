@@ -21,8 +21,8 @@ from fuzz_kineto import check as check_reader
 from fuzz_kineto import mutate, seeds
 from many_ranks import PLANTED, course, digest_of
 from profiles import IDENTITIES, SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of
+from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
-from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary

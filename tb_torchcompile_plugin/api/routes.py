@@ -128,10 +128,7 @@ def _layouts() -> Sheets:
 
 def sheet_types() -> dict[str, type[msgspec.Struct]]:
     """Return the type whose fields are the tables of a route, for all that answer with JSON."""
-    answers = {
-        name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)
-    }
-    return answers
+    return {name: route.answer for name, route in ROUTES.items() if issubclass(route.answer, msgspec.Struct)}
 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
