@@ -90,7 +90,9 @@ def train(folder: Path) -> None:
 def unpack_shipped(logdir: Path) -> None:
     """Write the shipped recordings next to the run that was recorded here."""
     for run, recording in SHIPPED.items():
-        with tarfile.open(ROOT / "tests" / "data" / "walkthrough" / f"{recording}.tar.xz") as archive:
+        with tarfile.open(
+            ROOT / "tests" / "data" / "walkthrough" / recording / f"{recording}.tar.xz"
+        ) as archive:
             archive.extractall(logdir, filter="data")
         (logdir / recording).rename(logdir / run)
 

@@ -88,7 +88,7 @@ def keep_walkthrough() -> None:
 
 def unpack_walkthrough(logdir: Path) -> None:
     """Write all recordings of the walkthrough, so that each run has its baseline."""
-    for archive in (ROOT / "tests" / "data" / "walkthrough").glob("*.tar.xz"):
+    for archive in (ROOT / "tests" / "data" / "walkthrough").glob("*/*.tar.xz"):
         with tarfile.open(archive) as file:
             file.extractall(logdir, filter="data")
 

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,12 +129,11 @@ def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) 
     assert f"argument --top: '{number}' is not a non-negative integer" in capsys.readouterr().err
 
 
-def test_what_is_only_worth_knowing_is_no_cause(run: Run, recording: Recording, tmp_path: Path) -> None:
+def test_what_is_only_worth_knowing_is_no_cause(run: Run, recording: Recording) -> None:
     """That CUDA graphs are replayed, or that a cache was bypassed, makes no step slower."""
     assert NOTHING_FASTER not in run(recording("breaks"))[1]
-    with tarfile.open(Path(__file__).parents[1] / "data" / "walkthrough" / "4_graphs.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    headline, findings = " ".join(run(tmp_path)[1].split()).split("CUDA graphs are replayed", 1)
+    screen = " ".join(run(recording("4_graphs"))[1].split())
+    headline, findings = screen.split("CUDA graphs are replayed", 1)
     assert NOTHING_FASTER in headline and NOTHING_FASTER not in findings
 
 

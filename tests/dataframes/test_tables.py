@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.errors import UserError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "pandas.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
 Rows = list[dict[str, Any]]
 
 

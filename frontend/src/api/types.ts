@@ -1587,7 +1587,7 @@ export interface ProgramLine {
   why_no_text: string | null;
   function: string;
   whole_function: boolean;
-  step_us: number;
+  critical_path_us: number;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;

@@ -100,9 +100,8 @@ class ProgramLine(msgspec.Struct, frozen=True):
     why_no_text: Annotated[str | None, column_head(unseen=True)]
     function: Annotated[str, column_head(hidden=True)]
     whole_function: Annotated[bool, column_head(unseen=True)]
-    step_us: Annotated[
-        float, column_head("Of the step", bar=True, total=True)
-    ]  # on its critical path, as in Step
+    # on the step's critical path, as in the panel Step
+    critical_path_us: Annotated[float, column_head("Of the step", bar=True, total=True)]
     # GPU times are None where no kernel is known to compute the line.
     forward_us: Annotated[float | None, column_head(total=True)]
     backward_us: Annotated[float | None, column_head(total=True)]
@@ -188,7 +187,15 @@ def source(profile: Profile) -> Program:
         _row(profile, line, path[line].time_us if line in path else 0.0, times, kernels, host_from)
         for line in lines
     ]
-    rows.sort(key=lambda row: (-row.step_us, -(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
+    rows.sort(
+        key=lambda row: (
+            -row.critical_path_us,
+            -(row.kernel_us or 0),
+            -(row.host_us or 0),
+            row.file,
+            row.line,
+        )
+    )
     first = path.get(UserLine(rows[0].file, rows[0].line)) if rows else None
     return Program(
         headline=site_sentence(profile, first) if first else _headline(rows, when),
@@ -291,7 +298,7 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
 def _row(
     profile: Profile,
     line: UserLine,
-    step_us: float,
+    path_us: float,
     times: LineTimes,
     by_key: dict[str, Kernel],
     host_from: HostFrom | None,
@@ -314,7 +321,7 @@ def _row(
         whole_function=info.whole_function,
         text=info.text,
         why_no_text=None if info.text else _no_text(profile.data, info),
-        step_us=step_us,
+        critical_path_us=path_us,
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,

@@ -130,7 +130,7 @@ def test_stacks_share_their_beginning() -> None:
         ("a", 1, ["0/0"], 7, ["a"]),
         ("step", 1, ["1/0", "1/1"], 2, ["step"]),
     ]
-    assert data.of(status_headline) == "3 compilations: 3 compiled."
+    assert data.of(status_headline) == "3 compilations without problems."
 
 
 def facts(row: Caller) -> tuple[str, int, list[str], float | None, list[str]]:
