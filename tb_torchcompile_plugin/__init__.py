@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tb_torchcompile_plugin.writer.profile_steps import profile_steps
     from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 IMPORTED_NS = time.time_ns()  # of the start-up of a process that is recorded, one part ends here
 
 __all__ = ["CompileRecorder", "__version__", "load", "profile_steps", "tensorboard_trace_handler"]

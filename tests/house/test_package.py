@@ -33,7 +33,7 @@ def pip(*arguments: str) -> None:
 
 
 def test_the_wheel_is_pure_and_named(wheel: Path) -> None:
-    assert wheel.name == "tb_torchcompile_plugin-0.1.0-py3-none-any.whl"
+    assert wheel.name == "tb_torchcompile_plugin-0.2.0-py3-none-any.whl"
 
 
 def test_the_wheel_holds_everything_that_is_needed_and_nothing_else(wheel: Path) -> None:
@@ -51,12 +51,12 @@ def test_the_wheel_holds_everything_that_is_needed_and_nothing_else(wheel: Path)
         f"{PACKAGE}/compile_log/summary.proto",
         f"{PACKAGE}/py.typed",
     } <= package
-    assert all(name.startswith(f"{PACKAGE}-0.1.0.dist-info/") for name in names - package)
+    assert all(name.startswith(f"{PACKAGE}-0.2.0.dist-info/") for name in names - package)
 
 
 def test_the_metadata_names_its_parts(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        info = f"{PACKAGE}-0.1.0.dist-info"
+        info = f"{PACKAGE}-0.2.0.dist-info"
         metadata = archive.read(f"{info}/METADATA").decode()
         entry_points = archive.read(f"{info}/entry_points.txt").decode()
     assert f"tb-torchcompile = {PACKAGE}.cli:main" in entry_points
@@ -71,7 +71,7 @@ def test_the_metadata_names_its_parts(wheel: Path) -> None:
 
 def test_the_licences_of_what_the_bundle_holds_go_with_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        folder = f"{PACKAGE}-0.1.0.dist-info/licenses"
+        folder = f"{PACKAGE}-0.2.0.dist-info/licenses"
         ours = archive.read(f"{folder}/LICENSE").decode()
         theirs = archive.read(f"{folder}/{PACKAGE}/static/licenses.md").decode()
     assert "BSD 3-Clause" in ours

@@ -31,7 +31,7 @@ def client(recording: Recording) -> Client:
 class TestAnswers:
     def test_runs_lists_the_content_of_the_logdir(self, client: Client) -> None:
         answer = client.get(f"{ROOT}/runs").get_json()
-        assert (answer["schema_version"], answer["plugin_version"]) == (2, "0.1.0")
+        assert (answer["schema_version"], answer["plugin_version"]) == (2, "0.2.0")
         (run,) = answer["runs"]
         (worker,) = run["workers"]
         assert (run["run"], worker["worker"], worker["rank"]) == (".", "vm_1027", None)
