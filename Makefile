@@ -85,6 +85,7 @@ dist: prerequisites $(ENVIRONMENT) ## build wheel and sdist into dist/, and try 
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 	@ls -l dist
+	@$(BIN)/python -m twine check --strict dist/*
 	@$(BIN)/python scripts/smoke.py dist/* $(if $(PYTHONS),--python $(PYTHONS))
 
 benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, and count the functions behind an answer

@@ -109,7 +109,7 @@ def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> Non
     tab.wait_text("[aria-label='Kernels in this code']", "capture.py:26")
     tab.click("[aria-label='Kernels in this code'] a", "triton_poi_fused_addmm_relu_0")
     tab.wait_address("line=48")
-    tab.click("[aria-label='Kernels in this code'] tbody td", "48")
+    tab.click("[aria-label='Kernels in this code'] tbody td", "capture.py:26")
     tab.click(f"{DRAWER} a", "Show in Kernels")
     tab.wait(lambda: len(tab.rows("Kernels")) == 1, "the kernel")
     tab.click("tbody td", "triton_poi_fused_addmm_relu_0")

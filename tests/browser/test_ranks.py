@@ -134,7 +134,7 @@ def many(logdir: Path) -> Iterator[None]:
 def test_very_many_ranks_are_one_sentence_and_one_map(tab: Tab) -> None:
     tab.open(run="many", panel="ranks")
     tab.wait_text("h1", "Rank 37 is the straggler")
-    tab.wait_text("main", "Traces are not read together")
+    tab.wait_text("main", "The traces are not read together")
     tab.wait_text("main", "8 more not listed")
     heat = "figure[aria-label='late by rank and step']"
     tab.tab_to(f"{heat} canvas")
