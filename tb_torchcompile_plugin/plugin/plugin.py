@@ -31,9 +31,8 @@ logger = tb_logging.get_logger()
 _EXPORT = (*span_ids("", ""), text("compare", ""), text("step", ""), number("code", 1))
 _URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
-_LINK_TO_FILE = re.compile(
-    r'<a href="(?!#|https?:)[^"]*">(.*?)</a>'
-)  # TensorBoard does not serve other pages
+# TensorBoard does not serve other pages.
+_LINK_TO_FILE = re.compile(r'<a href="(?!#|https?:)[^"]*">(.*?)</a>')
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

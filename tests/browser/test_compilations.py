@@ -113,7 +113,7 @@ def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> Non
     tab.click(f"{DRAWER} a", "Show in Kernels")
     tab.wait(lambda: len(tab.rows("Kernels")) == 1, "the kernel")
     tab.click("tbody td", "triton_poi_fused_addmm_relu_0")
-    tab.click(f"{DRAWER} a", "Generated code")
+    tab.click(f"{DRAWER} a", "Show the generated code")
     tab.wait_text(CODE, "triton_poi_fused_addmm_relu_0 = async_compile.triton(")
 
 

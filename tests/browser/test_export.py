@@ -188,7 +188,7 @@ def test_both_themes_and_the_definitions(tab: FileTab, write: Write, recording: 
     tab.click("main button", "?")
     tab.wait(lambda: tab.all("[popover]:popover-open a"), "a meaning")
     own = tab.driver.current_window_handle
-    tab.click("[popover] a", "Full definition")
+    tab.click("[popover] a", "More about this panel")
     (page,) = tab.wait(lambda: set(tab.driver.window_handles) - {own}, "the definitions")
     tab.driver.switch_to.window(page)
     tab.wait_text("body", "Definitions" if tab.all("h1") else "GPU")

@@ -165,8 +165,8 @@ def _notes(baseline: Sequence[MeasuredRun], candidate: MeasuredRun) -> Iterator[
         yield f"The noise is the larger of two: between {runs}, and between the steps of each run."
     elif spread(base_steps) and spread(head_steps):
         yield (
-            f"The noise is between the {len(base_steps)} and {plural(len(head_steps), 'step')} of one run on each "
-            "side. Pass several baseline runs to include the noise between runs."
+            f"The noise is that of the steps of one run per side ({len(base_steps)} and {len(head_steps)}). Pass "
+            "several baseline runs to include the noise between runs."
         )
     if candidate.ranks > 1:
         yield (

@@ -143,21 +143,7 @@ class Straggler(OutlierCause):
         rank, hosts, steps = job.numbers[index], outliers.hosts_in_words(what.hosts), compared_steps(job)
         longer_us, waited = what.ns / 1000 / steps, outliers.waited_us(job, what.rank_indices)
         evidence: Evidence = {"ranks": count, "longer_us_per_step": longer_us, "waited_us_per_step": waited}
-        # In a job of many groups most ranks wait for one that waits for this one.
-        time = f" {formatting.duration(waited)} per step" if waited >= _DIRECT * longer_us else ""
-        late_words = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
-        words = f"Rank {rank} is the straggler: it arrives {late_words} it"
-        if count == 1 and time:
-            words = f"Rank {rank} is the straggler: the others wait{time} for it"
-        elif count > 1:
-            # "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"
-            shared = (
-                f"host{'s' if len(what.hosts) > 1 else ''} {hosts}"
-                if hosts
-                else shared_by(job, what.rank_indices)
-            )
-            members = ": ".join(filter(None, (shared, outliers.ranks_in_words(job, what))))
-            words = f"{count} of {len(job.digests)} ranks ({members}) arrive up to {late_words} them"
+        words = _late_in_words(job, what, longer_us, waited)
         does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
         if why:
             evidence |= {"excess_us": why.excess_us, "last": why.instances}
@@ -188,6 +174,25 @@ class Straggler(OutlierCause):
             where = [*where, line] if len(where) == 1 else where
         title = ". ".join(filter(None, (words, does, _without(outlier, predicted))))
         return self.with_gain(job, title, next_step, predicted, evidence, where, f"ranks:{rank}")
+
+
+def _late_in_words(job: Job, what: Slow, longer_us: float, waited_us: float) -> str:
+    """Return who is late, and how long the others wait: "Rank 37 is the straggler: the others wait … for it"."""
+    rank, count = job.numbers[what.rank_indices[0]], len(what.rank_indices)
+    # In a job of many groups most ranks wait for one that waits for this one.
+    time = f" {formatting.duration(waited_us)} per step" if waited_us >= _DIRECT * longer_us else ""
+    if count == 1 and time:
+        return f"Rank {rank} is the straggler: the others wait{time} for it"
+    late = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
+    if count == 1:
+        return f"Rank {rank} is the straggler: it arrives {late} it"
+    # "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"
+    hosts = outliers.hosts_in_words(what.hosts)
+    shared = (
+        f"host{'s' if len(what.hosts) > 1 else ''} {hosts}" if hosts else shared_by(job, what.rank_indices)
+    )
+    members = ": ".join(filter(None, (shared, outliers.ranks_in_words(job, what))))
+    return f"{count} of {len(job.digests)} ranks ({members}) arrive up to {late} them"
 
 
 class SlowHost(Straggler):
