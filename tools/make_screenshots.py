@@ -83,6 +83,7 @@ def keep_walkthrough() -> None:
             resize(tab.driver, 1100, HEIGHT)
             tab.begin("", run=run, panel="overview")
             tab.settle()
+            tab.wait(lambda: "Searching" not in tab.text("main"), "the findings")
             keep(tab, KEPT / f"walkthrough_{run}.webp")
 
 

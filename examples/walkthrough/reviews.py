@@ -110,11 +110,7 @@ def main() -> None:
     handler = tensorboard_trace_handler(options.logdir)
     ahead = "loader" in options.fixes
     loader = DataLoader(
-        Reviews(BATCH * STEPS),
-        batch_size=BATCH,
-        num_workers=4 if ahead else 0,
-        persistent_workers=ahead,
-        pin_memory=ahead,
+        Reviews(BATCH * STEPS), BATCH, num_workers=4 * ahead, persistent_workers=ahead, pin_memory=ahead
     )
     model = Classifier(checked="check" not in options.fixes).cuda()
     mode = "reduce-overhead" if "graphs" in options.fixes else None

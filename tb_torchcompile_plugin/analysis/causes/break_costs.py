@@ -86,6 +86,9 @@ def break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites with their costs, most expensive first."""
     rows, why = profile.of(graph_break_sites), profile.of(why_nothing)
     priced = [_priced(profile, row, why, number < _MAX_PREDICTED) for number, row in enumerate(rows)]
+    if len(priced) == 1 and priced[0].saves_us is not None and (cost := profile.of(cost_of_breaks)):
+        # The only site costs what all breaks cost: also the gaps after graphs that no resumed one follows.
+        return [replace(priced[0], saves_us=cost.gain_us, saves_percent=cost.gain_percent)]
     return sorted(priced, key=lambda row: -(row.saves_us or 0))
 
 
