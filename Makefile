@@ -19,7 +19,7 @@ ENVIRONMENT := $(VENV)/.installed
 # torch goes first: pip keeps what is there.
 PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 INSTALL_TORCH = $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(1)
-# Containers often set that variable: then each process would compile all tests and the package anew.
+# Containers often set that variable: then each process would compile all tests and the package again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto
 # Left out of `make check`, which ends within a minute on two cores.
 LONG_TESTS := torch or browser or slow or large
@@ -74,7 +74,7 @@ frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"
 	@scripts/node.sh "the frontend's checks" sh -c 'npm run --silent check && npm run --silent test'
 
-screenshots: $(ENVIRONMENT) browser ## make pictures of every panel and state into runs/screenshots; the README's two into docs/screenshots
+screenshots: $(ENVIRONMENT) browser ## make pictures of every panel and state into runs/screenshots; those of the documentation into docs/screenshots
 	@$(BIN)/python tools/make_screenshots.py
 
 proto: ## regenerate summary_pb2.py after a change of summary.proto

@@ -1,8 +1,8 @@
 """Write the generated parts of docs/reference from the code (`make types`).
 
 A page is written by hand, except for what is between `<!-- generated: BLOCK ARGUMENTS -->` and `<!-- end -->`: there
-the function `BLOCK` of this file is called with the arguments. The meaning of a field is what the source says next to
-it, of a column what its tooltip says (api/words.md).
+the function `BLOCK` of this file is called with the arguments. The meaning of a field is the comment next to it in
+the source, the meaning of a column is its tooltip (api/words.md).
 """
 
 from __future__ import annotations
@@ -167,11 +167,14 @@ def _route_cells(route: Route[Any]) -> tuple[str, ...]:
     every = (*route.subject.ids, *route.parameters)
     required, optional = (
         ", ".join(
-            f"`{name}`" for parameter in every if parameter.optional is known for name in parameter.names
+            f"`{name}`"
+            for parameter in every
+            if parameter.optional is is_optional
+            for name in parameter.names
         )
-        for known in (False, True)
+        for is_optional in (False, True)
     )
-    parameters = (required or "–") + (f", optional {optional}" if optional else "")
+    parameters = ", ".join(filter(None, (required, optional and f"optional {optional}"))) or "–"
     function = getattr(route.ask, "func", route.ask)
     split = getattr(route.ask, "keywords", {}).get("split")
     what = (
@@ -202,15 +205,19 @@ def _briefly(type: str) -> str:
 
 def sections() -> str:
     """Return the sections of `report --json` with the fields of their rows."""
-    kinds: dict[str, type[msgspec.Struct]] = {}
-    for name, _, kind in rows_in(Report, "logdir", ""):
-        kinds.setdefault(name, kind)
+    subjects = {name: section.rows for name, section in schema().sections.items()}
+    by_type: dict[str, dict[type[msgspec.Struct], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, about, kind in rows_in(Report, "logdir", ""):
+        if about in subjects[name]:
+            by_type[name][kind].append(about)
     return "\n".join(
-        _section(name, kinds[name], list(section.rows)) for name, section in schema().sections.items()
+        f"### `{name}`\n\n" + "\n".join(_rows(name, kind, about) for kind, about in by_type[name].items())
+        for name in subjects
     )
 
 
-def _section(name: str, kind: type[msgspec.Struct], about: list[str]) -> str:
+def _rows(name: str, kind: type[msgspec.Struct], about: list[str]) -> str:
+    """Return the fields of one type of rows of a section."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     comments = meanings(kind)
@@ -225,7 +232,7 @@ def _section(name: str, kind: type[msgspec.Struct], about: list[str]) -> str:
             others.append(f"`{field.encode_name}`: {type}")
     time = time_of(kind)
     share = f" Shares are of `{time}`." if time else ""
-    head = f"### `{name}`\n\nOf each {' and '.join(about)}. {first_sentence(kind)}{share}\n\n"
+    head = f"Of each {' and '.join(about)}. {first_sentence(kind)}{share}\n\n"
     return head + _with_others(("field", "type", "meaning"), rows, others)
 
 
@@ -248,15 +255,18 @@ def _parsers(parser: argparse.ArgumentParser, help: str = "") -> Iterator[argpar
 
 def _command(parser: argparse.ArgumentParser) -> str:
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    rows = [
-        (f"`{_spelled(action)}`", _sentence((action.help or "").replace("%%", "%"))) for action in actions
-    ]
+    rows = [(f"`{_spelled(action)}`", _sentence(_help(parser, action))) for action in actions]
     arguments = " ".join(_spelled(action) for action in actions if not action.option_strings)
     usage = f"{parser.prog} {arguments}".strip() + (" [options]" if parser._option_string_actions else "")
     notes = "".join(f"\n{group.description}\n" for group in parser._action_groups if group.description)
     description = _sentence(parser.description or "")
     body = _table(("argument", "meaning"), rows) if rows else ""
     return f"### `{parser.prog}`\n\n{description}.\n\n    {usage}\n\n{body}{notes}"
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """Return the help of an argument with its default and other values filled in."""
+    return parser._get_formatter()._expand_help(action) if action.help else ""
 
 
 def _spelled(action: argparse.Action) -> str:
@@ -287,7 +297,7 @@ _SAME["tensorboard_trace_handler"] = "as in `torch.profiler.tensorboard_trace_ha
 
 @cache
 def meanings(kind: type) -> dict[str, str]:
-    """Return what the source says about each field of a struct.
+    """Return the meaning of each field of a struct, as documented in the source.
 
     This is the comment next to the field, otherwise the one above it, otherwise the docstring's `field: ...`.
     """
@@ -311,7 +321,7 @@ def _commented(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _documented(doc: str, names: set[str]) -> dict[str, str]:
-    """Return what a docstring says about names: `low, high: the range.`, up to the next name or paragraph."""
+    """Return the meanings of names in a docstring: `low, high: the range.`, up to the next name or paragraph."""
     known: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n", doc):
         text = " ".join(paragraph.split())
@@ -339,7 +349,7 @@ def _small(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Say null, as JSON does."""
+    """Replace None by null, as in JSON."""
     return re.sub(r"\bNone\b", "null", text)
 
 

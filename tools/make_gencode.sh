@@ -1,5 +1,5 @@
 #!/bin/sh
-# Regenerates what lies beside summary.proto and digest.proto: *_pb2.py and .pyi, in a throw-away environment.
+# Regenerates the modules of summary.proto and digest.proto, *_pb2.py and .pyi, in a throw-away environment.
 # grpcio-tools 1.75.1 carries protoc 31.1: its gencode asks for protobuf >= 6.31.1 and loads on all of 6.x and 7.x,
 # which is TensorBoard's own range. A newer protoc would shut the older half out.
 set -eu

@@ -106,7 +106,7 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str | None = None  # its id in What if
     code: str | None = None  # the part of the next step that can be pasted
     role: Role = "specific"
-    advised: bool = True  # False: considered, and would not help yet; the title says why
+    advised: bool = True  # False: considered, and would not help yet; the title states why
 
     @property
     def asks_for_change(self) -> bool:

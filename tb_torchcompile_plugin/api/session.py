@@ -97,7 +97,7 @@ class Session:
         return runs_in(self.look())
 
     def all_runs(self, pin: str) -> AllRuns:
-        """Return a line for each run, and begin to read the newest that have none in the background.
+        """Return a line for each run. Runs without one are read in the background.
 
         pin: the run to compare the others with, or "". Asking again keeps the reading alive; otherwise it stops after a
         while.
@@ -112,7 +112,7 @@ class Session:
         return all_runs(runs, pin, waiting[0].run if waiting else "")
 
     def _read_line(self, run: str, reading: Reading[None]) -> None:
-        """Read what the line of a run shows; what somebody opened is read first."""
+        """Read what the line of a run shows; spans that a user opened are read first."""
         workers = self.catalog.workers(run)
         place, worker, span = span_of_run(run, workers)
         problem = ""
@@ -125,7 +125,7 @@ class Session:
                 give_way = partial(self._give_way, reading)
                 trace = read(found.span.file, None, None, give_way)
                 if give_way():
-                    raise Cancelled("nobody asks for all runs any more")
+                    raise Cancelled("all runs are no longer requested")
                 self.lines.keep_span(self.opened(found, trace, data))
         except Cancelled:
             raise
@@ -135,7 +135,7 @@ class Session:
         self.lines.keep_problem(run, workers, problem)
 
     def _give_way(self, reading: Reading[None]) -> bool:
-        """Wait while what somebody opened is being read; return whether nobody asks for all runs any more."""
+        """Wait while spans that a user opened are read. Return whether all runs are no longer requested."""
         while self._queue.is_busy and not reading.stop():
             sleep(_PAUSE_S)
         return reading.stop()
@@ -289,7 +289,7 @@ class Session:
         while (reading := self._queue.ask(ids, found.source, progress, job)).future.done():
             try:
                 profile = reading.future.result()
-            except Exception:  # told once: the cause may be gone when somebody asks again
+            except Exception:  # reported once: the cause may be gone at the next request
                 self._queue.forget(ids, reading)
                 raise
             if profile.trace.is_whole():

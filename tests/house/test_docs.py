@@ -17,6 +17,7 @@ import tb_torchcompile_plugin
 from tb_torchcompile_plugin import errors
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
+from tb_torchcompile_plugin.api.answers.sections import schema
 from tb_torchcompile_plugin.api.bodies import terms
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, sheet_types
@@ -175,6 +176,21 @@ def test_an_example_has_exactly_the_fields_of_its_type(name: str) -> None:
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.name)
 def test_the_reference_is_fresh(page: Path) -> None:
     assert make_docs.generate(page.read_text()) == page.read_text(), "run `make types`"
+
+
+def test_every_field_of_a_section_is_documented() -> None:
+    """Also where a section has rows of several types."""
+    blocks = re.split(r"^### `(.+)`$", TEXTS["schema.md"], flags=re.MULTILINE)
+    text_of = dict(zip(blocks[1::2], blocks[2::2]))
+    for name, section in schema().sections.items():
+        for about, row in section.rows.items():
+            kind = schema().definitions[row["$ref"].rpartition("/")[2]]
+            fields = {f"`{field}`" for field in kind["properties"]}
+            assert {field for field in fields if field not in text_of[name]} == set(), (name, about)
+
+
+def test_defaults_of_options_are_filled_in() -> None:
+    assert "%(" not in TEXTS["cli.md"]
 
 
 def test_every_panel_is_described() -> None:

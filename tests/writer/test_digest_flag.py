@@ -87,7 +87,7 @@ def test_it_is_what_index_writes(torch: Any, tmp_path: Path) -> None:
     trained(torch, tmp_path / "run", digest=True)
     finished()
     (order,), _ = plan(str(tmp_path / "run"), str(tmp_path / "out"))
-    write_digest(order._replace(beside=None))
+    write_digest(order._replace(next_to_trace=None))
     (written,), (again,) = (list((tmp_path / place).glob("*.digest.pb")) for place in ("run", "out"))
     assert written.read_bytes() == again.read_bytes()
 

@@ -107,7 +107,7 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 def startup(starts: Starts) -> StartUp:
-    """Return the parts of the start-up of a process; without compilations only a sentence says so."""
+    """Return the parts of the start-up of a process; without compilations only a sentence."""
     return StartUp(
         sentences=tuple(_sentences(starts)),
         parts=starts.own.data.of(start_parts),

@@ -69,7 +69,7 @@ class InstanceCall(msgspec.Struct, frozen=True):
     rank: int
     start_us: float  # after the first of its ranks, on the common clock
     wait_us: float
-    unknown_us: float  # either waiting or transferring
+    unknown_us: float  # waiting or transferring
     transfer_us: float
     timeline_ns: int  # when the first of the ranks started, on this rank's own timeline
 
@@ -86,7 +86,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     instances: Annotated[int, column_head(total=True)]
     transfer_us: Annotated[float, column_head(total=True)]
     wait_us: Annotated[float, column_head(total=True)]
-    unknown_us: Annotated[float, column_head("Wait or transfer", hidden=True)]  # either of both
+    unknown_us: Annotated[float, column_head("Wait or transfer", hidden=True)]  # waiting or transferring
     wait_percent: Annotated[float, column_head("Wait share", bar=True)]  # of the collective's own time
     # Bytes over the mean of the shortest transfers of the instances that have all their ranks.
     algbw_gb_s: Annotated[float | None, column_head("Alg. GB/s")]
@@ -107,7 +107,7 @@ class JobStep(msgspec.Struct, frozen=True):
     overlapped_us: float
     exposed_transfer_us: float
     exposed_wait_us: float
-    exposed_unknown_us: float  # either waiting or transferring
+    exposed_unknown_us: float  # waiting or transferring
     exposed_memory_us: float
     idle_us: float
     compile_us: float  # how long the host compiled in the step

@@ -42,11 +42,11 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
                     notices.append(Notice(span.file.path, problem, next_step=next_step))
                     continue
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
-                beside = worker.digests.get(span.span) if target else None
+                next_to_trace = worker.digests.get(span.span) if target else None
                 existing = there.get((run.run, worker.worker, span.span))
                 # without what the digest is not made of: it travels with each order
                 alone = replace(worker, spans=[], digests={})
-                orders.append(Order(alone, span, path, existing, beside))
+                orders.append(Order(alone, span, path, existing, next_to_trace))
     return orders, notices
 
 

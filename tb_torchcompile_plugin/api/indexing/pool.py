@@ -57,7 +57,7 @@ class Order(NamedTuple):
     span: SpanFile
     path: str  # where it goes, a path or URL
     there: File | None = None  # the file at a URL
-    beside: File | None = None  # the digest next to the trace, where it is written elsewhere
+    next_to_trace: File | None = None  # the digest next to the trace, where it is written elsewhere
 
 
 def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
@@ -68,8 +68,8 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
     there = order.there if is_remote(order.path) else local_file(order.path)
     if is_current(there, order.span.file):
         return "there already"
-    if is_current(order.beside, order.span.file) and order.beside:
-        save(load(order.beside), order.path)
+    if is_current(order.next_to_trace, order.span.file) and order.next_to_trace:
+        save(load(order.next_to_trace), order.path)
         return "written"
     folder = os.path.dirname(order.path)
     if not is_remote(order.path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):

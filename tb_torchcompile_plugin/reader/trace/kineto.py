@@ -49,7 +49,7 @@ _CLOCK_ERROR_NS = 100_000
 _RARE, _FAR, _MIN_SPAN_NS, _MAX_SAMPLED = 0.01, 100, 1_000_000_000, 100_000
 _TIMES_END_NS = 1 << 62  # with which sums of two times fit into 64 bits
 SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
-# of a large file: what is read last has no other beside it, and each costs some ms to put in order
+# of a large file: nothing is read in parallel with the last segment, and each costs some ms to put in order
 _SEGMENTS = 16
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
 _MAX_WORKERS = 8  # processes; chosen by hand

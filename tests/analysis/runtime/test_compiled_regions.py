@@ -1,4 +1,4 @@
-"""compilation_table.py: compilations with the regions that ran them, and what ran without a compilation of its own."""
+"""compiled_regions.py: compilations with the regions that ran them, and what ran without a compilation of its own."""
 
 from pathlib import Path
 from typing import Any
