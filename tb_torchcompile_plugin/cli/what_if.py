@@ -38,11 +38,8 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[s
     answer = evaluate(tuple(_full_id(start, ids) for start in selected))
     if answer.unknown:
         wrong = ", ".join(map(repr, answer.unknown))
-        listed = (
-            f"Available: {', '.join(map(repr, ids))}"
-            if ids
-            else answer.why_nothing or "No fix makes it faster"
-        )
+        known = f"Available: {', '.join(map(repr, ids))}" if ids else ""
+        listed = known or answer.why_nothing or "No fix makes it faster"
         raise WrongArgument(f"there is no fix {wrong} in this span", next_step=listed.rstrip("."))
     return (run, worker, span), answer
 
