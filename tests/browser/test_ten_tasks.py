@@ -90,7 +90,7 @@ def test_which_line_costs_most_forward_and_backward(tab: Tab) -> None:
         visitor.click("nav a", "Your code")
         tab.wait_text("h1", "resnet.py:284 takes 10.6 ms of each step")
         caller, hottest = tab.rows("Lines")[:2]
-        assert caller[0] == "…/resnet.py:284" and caller[2] == "10.6 ms"
+        assert caller[0] == "…/resnet.py:284" and caller[2] == "10.6"
         assert hottest[0] == "…/resnet.py:96" and "out = self.conv2(out)" in hottest
         assert all(float(cell.split()[0]) > 0 for cell in hottest[3:5])
 
