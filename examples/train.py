@@ -7,7 +7,7 @@ It contains what real training code contains, so that the tab has something to s
 
 * a check in the middle of the model whose outcome depends on the data: a graph break;
 * a data set that the batch size does not divide, so the last batch is shorter: a recompile;
-* forward, backward and an optimizer, profiled in two cycles. The recompile falls into the first.
+* forward, backward and an optimizer. The first epoch is profiled, and the recompile with it.
 
 It runs on the GPU if there is one, otherwise on the CPU.
 """
@@ -30,7 +30,7 @@ from tb_torchcompile_plugin import tensorboard_trace_handler  # the one line tha
 
 SAMPLES, BATCH, FEATURES, CLASSES = 304, 64, 256, 10
 CYCLE = {"wait": 1, "warmup": 1, "active": 3}  # five steps, as many as an epoch has
-CYCLES = 2
+EPOCHS = 2
 
 
 class Block(nn.Module):
@@ -89,11 +89,11 @@ def main() -> None:
     print(f"Training on {device}. The first step compiles, which takes a while ...", flush=True)
     with profile(
         activities=activities,
-        schedule=schedule(**CYCLE, repeat=CYCLES),
+        schedule=schedule(**CYCLE, repeat=1),
         on_trace_ready=handler,
         record_shapes=True,
     ) as profiler:
-        for epoch in range(CYCLES):
+        for epoch in range(EPOCHS):
             for x, y in batches(device):
                 loss = functional.cross_entropy(compiled(x), y)
                 loss.backward()
@@ -101,7 +101,7 @@ def main() -> None:
                 optimizer.zero_grad()
                 profiler.step()
             print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
-    print(f"Wrote {CYCLES} profiler cycles into {logdir}.")
+    print(f"Wrote a trace and a compile summary of the first epoch into {logdir}.")
 
 
 if __name__ == "__main__":

@@ -384,8 +384,7 @@ def size_advice(profile: Profile) -> Advice | None:
     became_dynamic = any(row.origin == "changed" for row in data.of(dynamic_symbols))
     if became_dynamic and len({row.size for row in static}) == 1:
         size, compile_s = static[0].size, static[0].compile_s
-        cost = "" if compile_s is None else f", which took {duration(1e6 * compile_s)}"
-        sentence = (
-            f"Mark the size dynamic before the first call, to compile no graph for size {size:,} alone{cost}"
-        )
+        sentence = "Mark the size dynamic before the first call: one graph then works for all sizes"
+        if compile_s is not None:
+            sentence += f". The graph for size {size:,} alone took {duration(1e6 * compile_s)}"
     return Advice(sentence, code)
