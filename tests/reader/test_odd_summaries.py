@@ -114,10 +114,10 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
     summary.spans.add(name="dynamo", start_ns=1, duration_ns=-1)
     summary.spans.add(name="dynamo", start_ns=1, duration_ns=1)
     summary.steps.recorded_ns.append(2**62)
-    mended = without_impossible(summary)
-    assert [row.HasField("start_ns") for row in mended.compilations] == [False, True]
-    assert not mended.compilations[1].phases and len(mended.spans) == 1 and not mended.HasField("steps")
-    assert sum(mended.records.unreadable.values()) == 4
+    repaired = without_impossible(summary)
+    assert [row.HasField("start_ns") for row in repaired.compilations] == [False, True]
+    assert not repaired.compilations[1].phases and len(repaired.spans) == 1 and not repaired.HasField("steps")
+    assert sum(repaired.records.unreadable.values()) == 4
 
 
 @pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0])
@@ -131,8 +131,10 @@ def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
     summary = CompileSummary()
     for row in (summary.compilations.add(), summary.runtime_metrics.add()):
         row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999"})
-    mended = without_impossible(summary)
+    repaired = without_impossible(summary)
     assert (
-        sorted(mended.compilations[0].metrics) == sorted(mended.runtime_metrics[0].metrics) == ["c", "d", "e"]
+        sorted(repaired.compilations[0].metrics)
+        == sorted(repaired.runtime_metrics[0].metrics)
+        == ["c", "d", "e"]
     )
-    assert mended.records.unreadable["metrics that are not JSON"] == 4
+    assert repaired.records.unreadable["metrics that are not JSON"] == 4

@@ -86,9 +86,6 @@ def break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites with their costs, most expensive first."""
     rows, why = profile.of(graph_break_sites), profile.of(why_nothing)
     priced = [_priced(profile, row, why, number < _MAX_PREDICTED) for number, row in enumerate(rows)]
-    if len(priced) == 1 and priced[0].saves_us is not None and (cost := profile.of(cost_of_breaks)):
-        # The only site costs what all breaks cost: also the gaps after graphs that no resumed one follows.
-        return [replace(priced[0], saves_us=cost.gain_us, saves_percent=cost.gain_percent)]
     return sorted(priced, key=lambda row: -(row.saves_us or 0))
 
 
@@ -100,6 +97,9 @@ def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top:
     times = gaps.times[[name in ended for name in gaps.broken]]
     if not len(times):  # none of its graphs is followed by another one
         return row
+    if len(profile.of(graph_break_sites)) == 1 and (cost := profile.of(cost_of_breaks)):
+        # The only site costs what all breaks cost: also the gaps after graphs that no resumed one follows.
+        return replace(row, saves_us=cost.gain_us, saves_percent=cost.gain_percent, why_no_cost=None)
     closed, step_us = fix.in_sequence(*joined_graphs(profile, times)), profile.of(step_time).step_us
     saves_us = max(step_us - after_ns(profile, closed) / 1000, 0.0)
     return replace(row, saves_us=saves_us, saves_percent=100 * saves_us / step_us, why_no_cost=None)
@@ -116,14 +116,8 @@ def headline(profile: Profile) -> str:
         return f"{count}. The cost is unknown: {profile.of(unrecorded) or _AMBIGUOUS}"
     ran = [site for site in sites if site.host_us is not None or site.saves_us is not None]
     if not ran:
-        return (
-            ". ".join(
-                dict.fromkeys(
-                    (f"{count} with unknown cost", *(site.why_no_cost for site in sites if site.why_no_cost))
-                )
-            )
-            + "."
-        )
+        reasons = dict.fromkeys(site.why_no_cost for site in sites if site.why_no_cost)
+        return ". ".join((f"{count} with unknown cost", *reasons)) + "."
     subject = f"{len(ran)} of {count}" if len(ran) < len(sites) else count
     each, whole = ("per step", "the step") if profile.of(step_time).steps else ("in this span", "the span")
     if cost:

@@ -3,6 +3,7 @@
 All ranks are replayed together without what the late ranks did beyond their peers.
 """
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -107,7 +108,7 @@ class UnevenStages(JobCause):
         yield self.with_gain(job, title, next_step, predicted, evidence, where, row)
 
 
-class OutlierCause(JobCause):
+class OutlierCause(JobCause, ABC):
     """Ranks or a link that are slow, alone or together."""
 
     superseded_by = ("uneven_stages",)
@@ -118,9 +119,9 @@ class OutlierCause(JobCause):
             if outlier.kind == self.kind and outlier.predicted:
                 yield self.of_outlier(job, outlier, outlier.predicted)
 
+    @abstractmethod
     def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
         """Report ranks that are late, alone or together, or a slow link."""
-        raise NotImplementedError
 
 
 class Straggler(OutlierCause):

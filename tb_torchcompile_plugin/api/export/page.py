@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ from tb_torchcompile_plugin.api.bodies import Body
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
+Key = TypeVar("Key")
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
@@ -51,8 +53,9 @@ class Pack:
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
-        digest = hashlib.blake2b(body.data + f"{body.type} {body.status}".encode(), digest_size=16).digest()
-        if digest not in self._by_body:
+        hashed = hashlib.blake2b(body.data, digest_size=16)  # without a copy of what may be megabytes
+        hashed.update(f"{body.type} {body.status}".encode())
+        if (digest := hashed.digest()) not in self._by_body:
             length = len(body.data)
             self._by_body[digest] = Location(self._chunks, self.open_bytes, length, body.type, body.status)
             self._open.append(body.data)
@@ -69,12 +72,8 @@ class Pack:
         chunk = block(f'data-chunk="{self._chunks}"', *self._open)
         self._open, self.open_bytes = [], 0
         if len(chunk) > most_bytes:
-            self.locations = {
-                key: place for key, place in self.locations.items() if place.chunk != self._chunks
-            }
-            self._by_body = {
-                key: place for key, place in self._by_body.items() if place.chunk != self._chunks
-            }
+            self.locations = _not_in(self._chunks, self.locations)
+            self._by_body = _not_in(self._chunks, self._by_body)
             return False
         self._ready.append(chunk)
         self.bytes += len(chunk)
@@ -91,6 +90,10 @@ class Pack:
     def index(self) -> bytes:
         """Return the index of all answers."""
         return msgspec.json.encode(self.locations)
+
+
+def _not_in(chunk: int, locations: dict[Key, Location]) -> dict[Key, Location]:
+    return {key: location for key, location in locations.items() if location.chunk != chunk}
 
 
 STATIC = Path(__file__).parents[2] / "static"
