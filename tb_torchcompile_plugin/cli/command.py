@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
-from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import discard_stdout
 from tb_torchcompile_plugin.cli.what_if import show_what_if
 from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
@@ -54,16 +53,6 @@ def command_parser() -> argparse.ArgumentParser:
         help="a local folder; nothing outside it is read (default: runs if it exists, otherwise .)",
     )
     mcp.set_defaults(run=_serve)
-    kernel = commands.add_parser(
-        "kernel", help="print the numbers, launch configurations and source of one kernel"
-    )
-    kernel.add_argument("logdir", help="see report")
-    kernel.add_argument("name", help="name of the kernel, as printed by report")
-    kernel.add_argument("--graph", metavar="KEY", help="only the kernel of the graph with this key")
-    kernel.add_argument(
-        "--extract", metavar="FILE", help="write inductor's benchmark of the kernel to FILE instead"
-    )
-    kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
     compare = commands.add_parser(
         "compare", help="compare two logdirs or traces; --fail-on makes this a CI gate"
     )

@@ -295,7 +295,7 @@ class LowBandwidthKernel(PricedCause):
                 f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time at {percent(bandwidth)} of "
                 "the peak memory bandwidth",
                 'Tune the kernel with `torch.compile(model, mode="max-autotune")`, or use larger tensors. '
-                f"{_where_shown(row.name)} shows its source and launches",
+                "Its row in the Kernels panel shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
                 saves_us=saves_us,
@@ -334,7 +334,7 @@ class DominantKernel(Cause):
         yield self.finding(
             f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time, and the GPU is the bottleneck",
             "Check the memory accesses of the kernel: neighboring threads should access neighboring elements. Launch "
-            f"enough blocks for the whole GPU. {_where_shown(row.name)} shows its launches",
+            "enough blocks for the whole GPU. Its row in the Kernels panel shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             severity="warning",
             row=f"kernels:{row.key}",
@@ -413,11 +413,4 @@ def _is_torchs(profile: Profile, kernel: str) -> bool:
     rows = profile.of(launching_operators)[fix.work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
         operators.is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
-    )
-
-
-def _where_shown(kernel: str) -> str:
-    """Return where to find details: names of C++ kernels cannot be typed."""
-    return (
-        f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in the Kernels panel"
     )

@@ -2,9 +2,14 @@
 
 import argparse
 import os
+import statistics
 import sys
 from importlib.resources import files
 
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.formatting import duration
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import NO_LIMITS, AnswerLimits, Commands, selected
 from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
@@ -13,7 +18,6 @@ from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
-from tb_torchcompile_plugin.cli.kernel import print_kernel
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
@@ -141,7 +145,7 @@ def _print_shown(shown: Shown) -> None:
     text_table.print_whole(console, shown.id)
     text_table.print_row(console, shown.row)
     if shown.kernel:
-        print_kernel(console, shown.kernel)
+        _print_kernel(console, shown.kernel)
     if how := shown.verify:
         text_table.print_lines(console, "How to verify the fix:", indent="  ")
         text_table.print_lines(console, how.record, indent="    ")
@@ -154,6 +158,18 @@ def _print_shown(shown: Shown) -> None:
     for command in shown.next:
         text_table.print_lines(console, "See also:", indent="  ")
         text_table.print_command(console, command, indent="    ")
+
+
+def _print_kernel(console: Console, details: KernelDetails) -> None:
+    """Print the launches and the source of a kernel."""
+    if details.launches.shown_every == 1 and (times := details.launches.duration_us):
+        text_table.print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
+    if details.compile_config:
+        text_table.print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
+    text_table.print_table(console, "launch configurations", details.configs)
+    missing = "  no source: a library kernel, or its code was not recorded"
+    console.print(text_table.Plain((details.source or missing).rstrip()), soft_wrap=True)
+    console.print()
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:
