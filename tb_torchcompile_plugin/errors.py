@@ -12,6 +12,7 @@ from typing import TypeVar
 _CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _NO_TEXT = re.compile(f"[{_CONTROL}]")
 _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
+_MAX_QUOTED = 200  # characters; chosen by hand
 
 
 def displayable(name: str) -> str:
@@ -25,6 +26,11 @@ def displayable(name: str) -> str:
 def visible(text: str) -> str:
     """Return a text of one or more lines with the same escapes."""
     return _NO_TEXT.sub(_escaped, text)
+
+
+def quoted(text: str) -> str:
+    """Return what a user typed in quotes, at most 200 characters of it."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -103,6 +109,13 @@ class NotFound(UserError):
 
 class WrongArgument(NotFound):
     """A command received an unknown name: exit status 2."""
+
+
+class ForbiddenHost(UserError):
+    """The request names a host that this server is not known by."""
+
+    code = "forbidden_host"
+    status = 403
 
 
 class BadRequest(UserError):

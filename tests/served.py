@@ -26,8 +26,8 @@ BREAKS = {"run": ".", "worker": "vm_1027"}
 SPAN = {**BREAKS, "span": "1795230252555613000"}
 
 
-def make_plugin(logdir: Path | str = "", spec: str = "") -> TorchCompilePlugin:
-    flags = argparse.Namespace(logdir=str(logdir), logdir_spec=spec)
+def make_plugin(logdir: Path | str = "", spec: str = "", **more: Any) -> TorchCompilePlugin:
+    flags = argparse.Namespace(logdir=str(logdir), logdir_spec=spec, **more)
     plugin = TorchCompileLoader().load(TBContext(logdir=str(logdir), flags=flags))
     assert isinstance(plugin, TorchCompilePlugin)
     return plugin

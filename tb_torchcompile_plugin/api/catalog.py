@@ -14,7 +14,7 @@ import msgspec
 
 from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument, quoted
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
@@ -160,7 +160,7 @@ def only_run(runs: Runs, run: str) -> Runs:
     kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
         names = ", ".join(repr(listed.run) for listed in runs.runs) or "none"
-        raise WrongArgument(f"there is no run {run!r}", next_step=f"Available: {names}")
+        raise WrongArgument(f"there is no run {quoted(run)}", next_step=f"Available: {names}")
     return msgspec.structs.replace(runs, runs=kept)
 
 
@@ -237,7 +237,7 @@ class Catalog:
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
-        return self._find(lambda listing: listing.workers(run), f"there is no run {run!r}")
+        return self._find(lambda listing: listing.workers(run), f"there is no run {quoted(run)}")
 
     def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
@@ -252,7 +252,9 @@ class Catalog:
         """Return a span by its ids. Raises NotFound."""
         run, worker, span = ids
         try:
-            return self._find(lambda listing: listing.span(ids), f"worker {worker!r} has no span {span!r}")
+            return self._find(
+                lambda listing: listing.span(ids), f"worker {quoted(worker)} has no span {quoted(span)}"
+            )
         except NotFound:
             if self.last().worker(run, worker) is None:
                 raise NotFound(_no_worker(run, worker), next_step=_RELOAD) from None
@@ -260,7 +262,7 @@ class Catalog:
 
 
 def _no_worker(run: str, worker: str) -> str:
-    return f"there is no worker {worker!r} in run {run!r}"
+    return f"there is no worker {quoted(worker)} in run {quoted(run)}"
 
 
 def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, quoted
 from tb_torchcompile_plugin.job import job
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -40,7 +40,7 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
     """Why a run has no job; notices: of its ranks, where any cannot be read."""
     if not notices:
         return NotFound(
-            f"no two ranks of run {run!r} were recorded at the same time",
+            f"no two ranks of run {quoted(run)} were recorded at the same time",
             next_step="Record all ranks at the same steps",
         )
     return UserError.of(notices[0])

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, Span
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
 from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, quoted
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
@@ -158,7 +158,7 @@ class Session:
         if notices:
             raise NoCompileData.of(notices[0])
         raise NoCompileData(
-            f"worker {worker!r} has no compile data",
+            f"worker {quoted(worker)} has no compile data",
             next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
         )
 
@@ -201,7 +201,8 @@ class Session:
         spans = jobs.members(workers, span)
         if len(spans) > MOST_TRACED:
             raise UserError(
-                f"the {len(spans):,} ranks of run {run!r} have no digests, and not all of their traces have been read",
+                f"the {len(spans):,} ranks of run {quoted(run)} have no digests, and not all of their traces "
+                "have been read",
                 next_step="Write digests with: tb-torchcompile index LOGDIR",
             )
         return self._poll_traces(run, span, spans)
@@ -221,7 +222,7 @@ class Session:
     def _poll_traces(self, run: str, span: str, spans: list[jobs.Member]) -> jobs.TracedJob | Progress:
         if not spans:
             raise NotFound(
-                f"run {run!r} does not contain traces of two ranks",
+                f"run {quoted(run)} does not contain traces of two ranks",
                 next_step="Record all ranks into one folder, each with its own worker_name",
             )
         read = self._poll_members(run, spans)

@@ -12,12 +12,12 @@ from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
 from tb_torchcompile_plugin.analysis.compare.conditions import InvalidGateError
 from tb_torchcompile_plugin.api.session import check
+from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
-from tb_torchcompile_plugin.cli.text_table import discard_stdout
 from tb_torchcompile_plugin.cli.what_if import show_what_if
 from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
 
@@ -25,8 +25,11 @@ from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
     arguments = command_parser().parse_args(argv)
+    text_table.accept_any_encoding()
     try:
-        return int(arguments.run(arguments) or 0)
+        status = int(arguments.run(arguments) or 0)
+        text_table.write_stdout("")
+        return status
     except (BadRequest, WrongArgument, InvalidGateError) as error:
         return _fail(str(error), 2)
     except UserError as error:
@@ -34,8 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        discard_stdout()
+        text_table.discard_stdout()
         return 0
+    except OSError as error:
+        if error.errno not in text_table.FULL:
+            raise
+        text_table.discard_stdout()
+        return _fail(f"standard output cannot be written: {error.strerror}")
 
 
 def command_parser() -> argparse.ArgumentParser:

@@ -8,9 +8,7 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from xml.etree import ElementTree
 
 from tb_torchcompile_plugin import __version__
@@ -65,21 +63,8 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     ):
         if file:
             text_table.write_text(file, text, mode)
-    _print(report, arguments.json)
+    (text_table.print_json if arguments.json else print_gate)(report)
     return STATUS[report.outcome]
-
-
-def _print(report: GateReport, as_json: bool) -> None:
-    """Print the verdict. A closed pipe, which rich turns into SystemExit, does not change the exit status."""
-    try:
-        if as_json:
-            text_table.print_json(report)
-            sys.stdout.flush()
-        else:
-            with suppress(SystemExit):
-                print_gate(report)
-    except BrokenPipeError:
-        text_table.discard_stdout()
 
 
 def print_gate(report: GateReport) -> None:

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument, quoted
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
 from tb_torchcompile_plugin.reader.memo import Memo
 
@@ -86,11 +86,13 @@ def server(logdir: str) -> "MCPServer":
 def check_call(tools: Mapping[str, Callable[..., str]], name: str, arguments: Collection[str]) -> None:
     """Raise WrongArgument, with the valid names, for unknown tools and for unknown or missing arguments."""
     if name not in tools:
-        raise WrongArgument(f"there is no tool {name!r}", next_step=f"Use one of: {', '.join(tools)}")
+        raise WrongArgument(f"there is no tool {quoted(name)}", next_step=f"Use one of: {', '.join(tools)}")
     accepted = inspect.signature(tools[name]).parameters
     needed = [parameter.name for parameter in accepted.values() if parameter.default is parameter.empty]
-    problems = [f"{name} has no argument {argument!r}" for argument in arguments if argument not in accepted]
-    problems += [f"{name} needs {argument!r}" for argument in needed if argument not in arguments]
+    problems = [
+        f"{name} has no argument {quoted(argument)}" for argument in arguments if argument not in accepted
+    ]
+    problems += [f"{name} needs {quoted(argument)}" for argument in needed if argument not in arguments]
     if problems:
         signature = ", ".join(argument if argument in needed else f"{argument}=…" for argument in accepted)
         raise WrongArgument(", ".join(problems), next_step=f"Call {name}({signature})")
@@ -240,7 +242,7 @@ class Tools:
         full_path = os.path.normpath(os.path.join(self._root, path))
         if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
             raise WrongArgument(
-                f"{path!r} is not in the logdir",
+                f"{quoted(path)} is not in the logdir",
                 next_step="Use a run, a file or a folder below it, as listed by list()",
             )
         check(full_path)
@@ -259,7 +261,7 @@ class Tools:
         except UserError as error:
             names = ", ".join(row.run for row in runs.runs) or "none"
             raise NotFound(
-                f"there is no run {name!r} and no such path", next_step=f"Available runs: {names}"
+                f"there is no run {quoted(name)} and no such path", next_step=f"Available runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
 

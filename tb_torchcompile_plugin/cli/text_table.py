@@ -1,5 +1,8 @@
 """Print rows as tables that fit the terminal. The types of the rows determine the columns, as in the tab."""
 
+import codecs
+import errno
+import io
 import os
 import re
 import sys
@@ -69,6 +72,35 @@ _TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
 _Style = Literal["number", "place", "name", "prose", "id", "bar"]
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a stream that cannot be written
+# What an encoding without them shows instead.
+_ASCII = str.maketrans(
+    {"µ": "u", "–": "-", "−": "-", "─": "-", "±": "+/-", "×": "x", "█": "#", "…": "...", "→": "->", "≈": "~"}
+)
+
+
+def accept_any_encoding() -> None:
+    """Make stdout and stderr write similar characters, or escapes, for those that their encoding does not have."""
+    codecs.register_error("similar", _similar)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="similar")
+
+
+def _similar(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+class _Stdout(Console):
+    """Standard output, of which a closed pipe discards the rest: `| head` has seen enough."""
+
+    def on_broken_pipe(self) -> None:
+        discard_stdout()
+
+
 class Plain(Text):
     """Words on the terminal: never markup, never control characters."""
 
@@ -78,7 +110,7 @@ class Plain(Text):
 
 def stdout_console() -> Console:
     """Return a console on stdout, as wide as COLUMNS or the terminal, into a pipe, too."""
-    return Console(file=sys.stdout, highlight=False, width=_width())
+    return _Stdout(file=sys.stdout, highlight=False, width=_width())
 
 
 def _width() -> int:
@@ -131,7 +163,18 @@ def print_whole(console: Console, text: str) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object."""
-    sys.stdout.write(json_body(value).decode() + "\n")
+    write_stdout(json_body(value).decode() + "\n")
+
+
+def write_stdout(text: str) -> None:
+    """Write a text and everything before it; a closed pipe discards it."""
+    if sys.stdout is None:  # closed before the process began
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
 
 
 def write_text(file: str, text: str, mode: str = "w") -> None:
@@ -141,7 +184,7 @@ def write_text(file: str, text: str, mode: str = "w") -> None:
 
 
 def discard_stdout() -> None:
-    """Discard what is still to be printed. Called after BrokenPipeError: `| head` has seen enough."""
+    """Discard what is still to be printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -7,7 +7,7 @@ they are looked up, not joined to a folder. `api.routes` computes the answers.
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import responses
+from tb_torchcompile_plugin.plugin.hosts import refuse_other_hosts
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -60,6 +61,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         folders = logdirs(context)
         self._logdir = ",".join(path for _, path in folders)
         self._session = Session(folders)
+        self._flags = context.flags
         self._active, self._looking = False, threading.Lock()
         self.is_active()
 
@@ -87,21 +89,32 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def get_plugin_apps(self) -> "Mapping[str, WSGIApplication]":
         """Return all routes."""
         answers = {
-            f"/{name}": responses.route(partial(self._answer, ROUTES[OLD_NAMES.get(name, name)]))
+            f"/{name}": self._route(partial(self._answer, ROUTES[OLD_NAMES.get(name, name)]))
             for name in (*ROUTES, *OLD_NAMES)
         }
         static = responses.route(responses.static)
         return {
             **answers,
-            "/reading": responses.route(self._stop_reading, ["DELETE"]),
+            "/reading": self._route(self._stop_reading, ["DELETE"]),
             "/definitions": responses.route(
                 lambda request: responses.respond(request, Body("text/html", page().encode()))
             ),
             "/terms": responses.route(lambda request: responses.answer(request, terms())),
-            "/export": responses.route(self._export),
+            "/export": self._route(self._export),
             "/static/index.js": static,  # TensorBoard requires a route of its own for the entry module
             "/static/*": static,
         }
+
+    def _route(
+        self, handle: Callable[[Request], Response], methods: Sequence[str] = responses.READ
+    ) -> "WSGIApplication":
+        """Return a route that shows what the logdir contains."""
+
+        def answer(request: Request) -> Response:
+            refuse_other_hosts(request, self._flags)
+            return handle(request)
+
+        return responses.route(answer, methods)
 
     def _answer(self, route: Route[Any], request: Request) -> Response:
         """Answer 202 with the progress while the trace is being read: no request thread waits."""

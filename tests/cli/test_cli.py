@@ -58,6 +58,29 @@ def test_a_command_is_one_thread():
     assert done.stdout == "1\n"
 
 
+COMMANDS = ("report {0} --full", "schema", "compare {0} {0} --fail-on 'step>3%'")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("redirection", "status", "errors"),
+    [("> /dev/full", 1, 1), ("| head -c 1 > /dev/null", 0, 0), (">&-", 0, 0), ("> {0}/output", 0, 0)],
+)
+def test_any_standard_output_is_survived(recording, tmp_path, command, redirection, status, errors):
+    program = f"{sys.executable} -m tb_torchcompile_plugin.cli {command.format(recording('breaks'))}"
+    line = f"set -o pipefail; {program} {redirection.format(tmp_path)}"
+    usual = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(["bash", "-c", line], env=usual, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, errors), done.stderr
+
+
+@pytest.mark.parametrize("id", ["%FF%00/a/b/kernels/c", "./a/b/kernels/%FF", "x" * 100_000])
+def test_an_id_that_cannot_be_read_is_a_short_error(recording, capsys, id):
+    assert main(["show", id, "--logdir", str(recording("breaks"))]) == 2
+    assert "is not an id" in (error := capsys.readouterr().err)
+    assert len(error) < 500
+
+
 def test_a_healthy_trace_gives_no_warning(tmp_path, capsys):
     status, document, err = report(capsys, healthy(tmp_path))
     assert (status, err) == (0, []) and good_span(document)["events"] == 201

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -357,3 +358,38 @@ class TestLogdirs:
         answer = make_client(make_plugin(tmp_path / "nothing")).get(f"{ROOT}/runs").get_json()
         assert answer["runs"] == []
         assert len(answer["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "flags", "setting", "status"),
+    [
+        ("localhost:6006", {}, "", 200),
+        ("tb.localhost", {}, "", 200),
+        ("127.0.0.1:6006", {}, "", 200),
+        ("[::1]:6006", {}, "", 200),
+        ("192.168.0.7", {}, "", 200),
+        (socket.gethostname(), {}, "", 200),
+        ("evil.example:6006", {}, "", 403),
+        ("localhost.evil.example", {}, "", 403),
+        ("127.0.0.1.evil.example", {}, "", 403),
+        ("gpu.lab", {"host": "gpu.lab"}, "", 200),
+        ("proxy.example", {"bind_all": True}, "", 200),
+        ("proxy.example", {"path_prefix": "/user/me/proxy/6006"}, "", 200),
+        ("proxy.example", {"host": "0.0.0.0"}, "", 200),
+        ("proxy.example", {}, "other, proxy.example", 200),
+        ("proxy.example", {}, "*", 200),
+    ],
+)
+def test_a_name_that_another_site_may_own_is_refused(
+    recording: Recording,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    flags: dict[str, Any],
+    setting: str,
+    status: int,
+) -> None:
+    monkeypatch.setenv("TB_TORCHCOMPILE_HOSTS", setting)
+    client = make_client(make_plugin(recording("breaks"), **flags))
+    for path in ("runs", "export", "static/index.js"):
+        answer = client.get(f"{ROOT}/{path}", query_string=SPAN, headers={"Host": host})
+        assert answer.status_code == (200 if path.startswith("static") else status)

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
 from tb_torchcompile_plugin.api.answers.show import Shown, shown
 from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import NotFound, WrongArgument
+from tb_torchcompile_plugin.errors import NotFound, WrongArgument, quoted
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
@@ -79,7 +79,9 @@ def source_lines(report: reports.Report, place: str) -> KnownLines:
     file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:
         there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
-        raise NotFound(f"no line of {name!r} was recorded", next_step=f"Files with recorded lines: {there}")
+        raise NotFound(
+            f"no line of {quoted(name)} was recorded", next_step=f"Files with recorded lines: {there}"
+        )
     lines = sorted(by_file[file].values(), key=lambda line: line.line)
     if number:
         lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]

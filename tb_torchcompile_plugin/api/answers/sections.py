@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES
 from tb_torchcompile_plugin.api.sheets import key_of
-from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.errors import WrongArgument, quoted
 
 _NONE = "-"
 _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more into them
@@ -54,11 +54,12 @@ def address(text: str) -> Address:
     """Read the id that `str` of an address wrote. Raises WrongArgument."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
-        raise WrongArgument(f"{text!r} is not an id", next_step=_SHAPE)
-    run, worker, span = ("" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts[:3])
-    section = parts[3] if len(parts) > 3 else ""
-    key = unquote(parts[4], errors="surrogatepass") if len(parts) > 4 else ""
-    return Address(run, worker, span, section, key)
+        raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE)
+    try:
+        names = ["" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts]
+    except UnicodeDecodeError as error:
+        raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE) from error
+    return Address(*names)
 
 
 def _quoted(part: str, safe: str) -> str:
@@ -205,7 +206,7 @@ def chosen(sections: Collection[str]) -> list[str]:
             # names and a likeness, chosen by hand: a misspelt section is found, unlike ones are not offered
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
             raise WrongArgument(
-                f"there is no section {section!r}",
+                f"there is no section {quoted(section)}",
                 next_step=f"Similar names: {', '.join(near)}. tb-torchcompile schema lists all",
             )
         names.update(dict.fromkeys(selected))

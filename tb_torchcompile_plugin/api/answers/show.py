@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.api.answers.bounded import AFTER, Commands
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, address, tables
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.errors import WrongArgument, quoted
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _PLUGIN = "torch_compile"
@@ -133,7 +133,7 @@ def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
     # a likeness chosen by hand: ids of one section are alike in most characters
     near = difflib.get_close_matches(id, ids, _NEAR, 0.3) or ids[:_NEAR]
     raise WrongArgument(
-        f"there is no row {id!r}",
+        f"there is no row {quoted(id)}",
         next_step=f"Similar ids: {' '.join(near) or 'none, because nothing was read'}",
     )
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
 from tb_torchcompile_plugin.api.bodies import Body, body_of
 from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, key_of, without_code
-from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.errors import WrongArgument, quoted
 
 BUCKETS = 1024  # of a tile; the tab asks for the same tiles
 _OVERVIEW = 3  # levels of which all tiles are there
@@ -227,7 +227,7 @@ def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:
     names = [listed.name for listed in steps]
     if step and step not in names:
         raise WrongArgument(
-            f"there is no step {step!r}", next_step=f"Available: {', '.join(names) or 'none'}"
+            f"there is no step {quoted(step)}", next_step=f"Available: {', '.join(names) or 'none'}"
         )
     if not steps:  # more and more from the middle on
         middle = (first + last) // 2

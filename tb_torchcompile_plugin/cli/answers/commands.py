@@ -90,14 +90,14 @@ def show_report(arguments: argparse.Namespace) -> None:
         )
     if failure := _print_warnings(report, arguments.logdir):
         if arguments.json:
-            sys.stdout.write(encoded(report).decode() + "\n")
+            text_table.write_stdout(encoded(report).decode() + "\n")
         raise failure
     _check_rank(report, arguments.rank)
     if arguments.json and ask != NO_LIMITS:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, ask.most_bytes)
         text_table.print_json(bounded_report(report, ask, commands))
     elif arguments.json:
-        sys.stdout.write(encoded(report).decode() + "\n")
+        text_table.write_stdout(encoded(report).decode() + "\n")
     elif ask != NO_LIMITS:
         text.print_tables(text_table.stdout_console(), selected(tables(report), ask), ask.top)
     elif arguments.full or arguments.all or arguments.rank is not None:
@@ -180,7 +180,7 @@ def _show_schema(arguments: argparse.Namespace) -> None:
         return
     for name, section in report.sections.items():
         time = f", share of {section.time}" if section.time else ""
-        sys.stdout.write(visible(f"{name}: per {' and '.join(section.rows)}{time}\n"))
+        text_table.write_stdout(visible(f"{name}: per {' and '.join(section.rows)}{time}\n"))
 
 
 def skill() -> str:
@@ -191,7 +191,7 @@ def skill() -> str:
 def _show_skill(arguments: argparse.Namespace) -> None:
     """Print it, or write it below a folder of skills. Raises UserError if that folder is not writable."""
     if arguments.install is None:
-        sys.stdout.write(skill())
+        text_table.write_stdout(skill())
         return
     file = os.path.join(arguments.install, _SKILL, "SKILL.md")
     with explain_write_errors(file):
