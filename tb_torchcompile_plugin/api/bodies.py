@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -15,7 +16,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import ApiErrorBody, Notice
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.cache import copies
-from tb_torchcompile_plugin.reader.trace.source import open_readable
+from tb_torchcompile_plugin.reader.trace.source import find_head, open_readable, open_source
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
 
 # Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
@@ -116,6 +117,8 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 def _raw(file: File) -> Iterator[bytes]:
     with copies.local(file) as path, os.fdopen(open_readable(path), "rb") as opened:
+        with closing(open_source(path)) as source:
+            find_head(source)  # a name or a link in a logdir does not make any file a trace
         # A file that grows is cut where the answer said it ends.
         left = os.path.getsize(path) if file.part else file.size
         while left > 0 and (block := opened.read(min(_BLOCK, left))):

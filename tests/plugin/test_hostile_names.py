@@ -58,3 +58,12 @@ def test_a_terminal_sees_them_written_out(
     assert main([command, logdir, *([logdir] if command == "compare" else [])]) in (0, 1)
     captured = capsys.readouterr()
     assert captured.out + captured.err and not (set(OBEYED) | set(TURNING)) & set(captured.out + captured.err)
+
+
+def test_a_link_to_another_file_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:x:0:0")
+    (tmp_path / "logdir").mkdir()
+    (tmp_path / "logdir" / "vm_1.1.pt.trace.json").symlink_to(tmp_path / "secret")
+    client = make_client(make_plugin(tmp_path / "logdir"))
+    answer = client.get(f"{ROOT}/trace_file", query_string={"run": ".", "worker": "vm_1", "span": "1"})
+    assert (answer.status_code, answer.get_json()["error"]["code"]) == (422, "unreadable")
