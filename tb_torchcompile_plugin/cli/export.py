@@ -1,17 +1,19 @@
 """`tb-torchcompile export LOGDIR FILE`: a run as one HTML file that opens from disk."""
 
 import argparse
+import glob
 import math
 import os
 import re
 import sys
+from contextlib import suppress
 
 from tb_torchcompile_plugin.analysis.formatting import size
 from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Export
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, write_atomically
+from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, is_running, write_atomically
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
 
@@ -66,6 +68,7 @@ def _export(arguments: argparse.Namespace) -> None:
             logdir=arguments.logdir,
             advance=advance,
         )
+        _remove_leftovers(file)
         with explain_write_errors(file), write_atomically(file) as target:
             for block in export.blocks():
                 target.write(block)
@@ -73,3 +76,12 @@ def _export(arguments: argparse.Namespace) -> None:
     contents = export.contents()
     for part in (*contents.holds, *contents.left_out):
         print(visible(f"  {part.what}: {part.text}"), file=sys.stderr)
+
+
+def _remove_leftovers(file: str) -> None:
+    """Remove the temporary files of exports to this file that were killed."""
+    for leftover in glob.glob(f"{glob.escape(file)}.*.tmp"):
+        pid = leftover.removesuffix(".tmp").rpartition(".")[2]
+        if pid.isdecimal() and not is_running(int(pid)):
+            with suppress(OSError):
+                os.unlink(leftover)

@@ -173,6 +173,17 @@ def write_atomically(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process of this machine exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 @contextlib.contextmanager
 def renamed(temporary: str, path: str) -> Iterator[None]:
     """Rename the file that the block writes; remove it where the block fails."""

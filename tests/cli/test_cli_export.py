@@ -1,5 +1,7 @@
 """`tb-torchcompile export`: a file that is whole or not there, and what is said of it."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,16 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
     status, _, err = run(tmp_path, tmp_path / "out.html")
     assert status == 1 and "cannot be written (Is a directory)" in err
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_next_export_removes_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
+    write_trace(tmp_path, [slice_("aten::mm", 3, 4)])
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (gone.pid, os.getppid()):
+        (tmp_path / f"out.html.{pid}.tmp").touch()
+    assert run(tmp_path, tmp_path / "out.html")[0] == 0
+    assert [path.name for path in tmp_path.glob("*.tmp")] == [f"out.html.{os.getppid()}.tmp"]
 
 
 @pytest.mark.parametrize(

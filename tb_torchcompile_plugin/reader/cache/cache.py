@@ -20,6 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
+from tb_torchcompile_plugin.logdir.filesystem import is_running
+
 MAX_CACHE_BYTES = 20 << 30  # chosen by hand
 _CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
@@ -165,15 +167,5 @@ def _remove_abandoned(root: Path) -> None:
     for path in root.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError, ValueError):
             owner = int(path.name.removeprefix(_TEMPORARY).split("-")[0])
-            if time.time() - path.stat().st_mtime > _ABANDONED_S or not _alive(owner):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S or not is_running(owner):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
