@@ -57,7 +57,7 @@ lint: $(ENVIRONMENT) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy $(MYPY_FOR_TESTS) tests
+	@$(BIN)/mypy $(MYPY_FOR_TESTS) tests benchmarks/diagnosis
 
 frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
 	@scripts/node.sh "building the frontend" npm run build

@@ -47,7 +47,7 @@ FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1",
 
 # Each of these rooms is run by one process, for the sake of the browser, the torch or the jobs that its tests share.
 # The one that takes longest is the first.
-ROOMS = ("tests/browser/", "tests/writer/", "tests/exam/")
+ROOMS = ("tests/browser/", "tests/writer/", "tests/diagnosis/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

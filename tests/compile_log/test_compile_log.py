@@ -505,7 +505,7 @@ def test_payloads_are_stored_once_and_come_back(recording: Recording) -> None:
 
 
 def test_capture_summary_holds_no_line_of_the_program(recording: Recording) -> None:
-    program = Path(__file__).parents[1] / "data" / "2.11.0" / "capture.py"
+    program = Path(__file__).parents[2] / "benchmarks/diagnosis/recorders/capture.py"
     lines = {part.strip() for part in program.read_text().splitlines()}
     lines = {part for part in lines if len(part) > 12}
     records = records_of(logs(recording("breaks"))[0].read_bytes())

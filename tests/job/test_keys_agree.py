@@ -1,6 +1,6 @@
 """job: where torch writes no numbers of calls, as of Gloo's, the k-th one of a group is the one that the program made.
 
-That it is the one that torch's own numbers tell, where there are some, is in tests/exam/test_recorded_jobs.py."""
+That it is the one that torch's own numbers tell, where there are some, is in tests/diagnosis/test_recorded_jobs.py."""
 
 from pathlib import Path
 

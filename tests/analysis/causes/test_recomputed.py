@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exam.test_findings import findings_of, share
+from diagnosis.test_findings import findings_of, share
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_with
 from recordings import Recording
