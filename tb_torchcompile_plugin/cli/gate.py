@@ -1,10 +1,9 @@
 """`compare --fail-on` as a gate for CI, and `baseline save`: read the runs, print the verdict, write files.
 
-The verdict is written as text, for a GitHub job summary, as JUnit's XML and in Bencher's metric format.
+The verdict is written as text, for a GitHub job summary and as JUnit's XML.
 """
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -21,9 +20,8 @@ from tb_torchcompile_plugin.analysis.compare.gate import (
     Verdict,
     format_value,
     gate,
-    noise_bounds,
 )
-from tb_torchcompile_plugin.analysis.compare.measures import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.measures import METRICS
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli import text_table
@@ -59,7 +57,6 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     for file, mode, text in (
         (arguments.markdown, "a", markdown(report, paths)),
         (arguments.junit, "w", junit(report)),
-        (arguments.bmf, "w", bmf(report, head)),
     ):
         if file:
             text_table.write_text(file, text, mode)
@@ -92,20 +89,6 @@ def print_gate(report: GateReport) -> None:
 def _in_a_line(cause: GateCause) -> str:
     """Return such as "train/model.py:12: graph break: Call to print"."""
     return ": ".join(filter(None, (cause.where, cause.text)))
-
-
-def bmf(report: GateReport, head: MeasuredRun) -> str:
-    """Write the candidate's numbers in Bencher's metric format, for a chart over many commits.
-
-    One benchmark; by metric ns, bytes or a count, with bounds where the steps give them, without what is unknown.
-    """
-    values: dict[str, dict[str, float]] = {}
-    for name, measure in head.measures.items():
-        if measure.value is not None:
-            values[name] = {"value": measure.value}
-            if step := noise_bounds(measure.value, measure.samples):
-                values[name] |= {"lower_value": step[0], "upper_value": step[1]}
-    return json.dumps({report.name or head.name: values}, indent=2) + "\n"
 
 
 def markdown(report: GateReport, paths: Sequence[str]) -> str:
@@ -232,14 +215,13 @@ def add_gate(compare: argparse.ArgumentParser) -> None:
     for name, content in (
         ("markdown", "the verdict as Markdown, for example for a GitHub job summary (appends to the file)"),
         ("junit", "one test case per condition, as JUnit XML"),
-        ("bmf", "the candidate's numbers in Bencher's metric format"),
     ):
         compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {content}")
 
 
 def is_gate(arguments: argparse.Namespace) -> bool:
     """Return whether the options ask for a verdict, and not only for tables."""
-    options = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
+    options = "fail_on", "config", "allow", "name", "markdown", "junit"
     return any(getattr(arguments, name) for name in options)
 
 

@@ -208,9 +208,6 @@ _NUMBER = r":\s*([0-9.]+(?:e[+-]?\d+)?)"
 NUM_GB = re.compile(r"'kernel_num_gb'" + _NUMBER)
 FLOP = re.compile(r"'kernel_flop'" + _NUMBER)
 WRITTEN_AT = re.compile(r"^# Original path: (.+):(\d+)$", re.MULTILINE)
-# In a C++ kernel: a loop over vectors, and one that OpenMP's threads share.
-VECTORS = re.compile(r"\bat::vec::")
-PARALLEL = re.compile(r"#pragma omp parallel\b(?:.*\bnum_threads\((\d+)\))?")
 # In the body: a call, and above it the nodes that it is of.
 BODIES = ("\ndef call(", "\nclass Runner", "::run_impl(")
 CALL = re.compile(

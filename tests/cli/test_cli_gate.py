@@ -108,12 +108,7 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
     (tmp_path / "summary.md").write_text("# Before\n")
     config = '[gate]\nname = "resnet18 on H200"\nfail_on = ["breaks>0", "guards>5%"]\n'
     (tmp_path / "tb_torchcompile.toml").write_text(config)
-    files = {
-        "config": "tb_torchcompile.toml",
-        "markdown": "summary.md",
-        "junit": "gate.xml",
-        "bmf": "bmf.json",
-    }
+    files = {"config": "tb_torchcompile.toml", "markdown": "summary.md", "junit": "gate.xml"}
     assert compare(recording("resnet18"), tmp_path / "worse", "step>3%", **files) == 3
     text = (tmp_path / "summary.md").read_text()
     assert text.startswith("# Before\n### ❌ torch.compile: resnet18 on H200\n")
@@ -123,9 +118,6 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
     suite = ElementTree.parse(tmp_path / "gate.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
     assert [case.get("name") for case in suite] == ["breaks>0", "guards>5%", "step>3%"]
-    values = json.loads((tmp_path / "bmf.json").read_text())["resnet18 on H200"]
-    assert values["breaks"] == {"value": 1} and "memory" not in values
-    assert values["step"]["lower_value"] < values["step"]["value"] < values["step"]["upper_value"]
 
 
 def test_what_is_called_like_markup_stays_text(tmp_path):

@@ -452,21 +452,7 @@ export interface CoverageRow {
 export interface Cpu {
   sentences: string[];
   threads: CpuThread[];
-  cpu_kernels: CpuKernel[];
   code: string | null;
-}
-
-export interface CpuKernel {
-  kernel: string;
-  compile_id: string | null;
-  time_us: number;
-  share_percent: number;
-  calls: number;
-  loops: Loops | null;
-  threads: number | null;
-  file: string | null;
-  line: number | null;
-  kernel_row: string;
 }
 
 export interface CpuThread {
@@ -1309,8 +1295,6 @@ export interface LongestRow {
   name: string;
   text: string;
 }
-
-export type Loops = 'scalar' | 'vectorized';
 
 export interface MeanPart {
   kind: PartKind;
