@@ -161,7 +161,7 @@ def _add_captures(run: RunFiles, within: str) -> None:
         return
     for parent in (run.folder, os.path.dirname(run.folder)):
         for folder in (os.path.join(parent, name) for name in _CAPTURE_FOLDERS):
-            for file in _local_files(folder, next(os.walk(folder), ("", [], []))[2], within):
+            for file in _local_files(folder, os.listdir(folder) if os.path.isdir(folder) else (), within):
                 if match := _CAPTURE_RANK.search(file.name):
                     run.captures.setdefault(int(match[1]), []).append(file)
 

@@ -21,9 +21,12 @@ from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.captures import Batch, graph_origins
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.intervals import share_percent
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
 GraphState = Literal[
@@ -103,6 +106,21 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     launches_avoided: int | None  # in all of the span
 
 
+class BatchSize(msgspec.Struct, frozen=True):
+    """Batches of an inference engine that replayed graphs captured for one size, or ran without."""
+
+    captured_size: int | None  # tokens, of SGLang requests; None: ran without a graph, or unknown
+    batches: int
+    requested: Annotated[str, column_head("Requested sizes", grow=True)]
+    padded: int | None  # batches smaller than the captured size
+    padding_percent: float | None  # share of the captured sizes that is padding
+    graphs: Annotated[
+        int, column_head("Graphs per batch")
+    ]  # replayed: more than one are pieces; 0: ran eager
+    # Share of the replays whose kernels have operators, modules and lines from a capture trace.
+    joined_percent: float | None
+
+
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
@@ -110,6 +128,7 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
     skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
     recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
+    batches: Annotated[tuple[BatchSize, ...], column_head("Batches of the inference engine by size")]
     code: str | None
 
 
@@ -123,11 +142,41 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     trees = profile.summary.cuda_graph_trees if profile.summary else ()
     pool_bytes = sum(record.optional_number(tree, "pool_bytes") or 0 for tree in trees)
     return CudaGraphReport(
-        sentences=tuple(_says(rows, help_[0] if help_ else "", pool_bytes)),
+        sentences=tuple(_says(rows, profile.of(batch_sizes), help_[0] if help_ else "", pool_bytes)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
+        batches=tuple(profile.of(batch_sizes)),
         code=help_[1] if help_ else None,
+    )
+
+
+def batch_sizes(profile: Profile) -> list[BatchSize]:
+    """Return the batches whose size is known by captured size and number of graphs, and sizes that none replayed."""
+    captures = profile.of(graph_origins)
+    sized = [batch for batch in captures.batches if batch.requested is not None]
+    groups = grouped(sized, lambda batch: (batch.captured, batch.replays))
+    for size in captures.sizes - {batch.captured for batch in sized} if sized else ():
+        groups[size, 0] = []
+    joins = bool(profile.captures)
+    return [
+        _batch_size(*key, groups[key], joins) for key in sorted(groups, key=lambda key: (key[0] or 0, key[1]))
+    ]
+
+
+def _batch_size(size: int | None, graphs: int, batches: list[Batch], joins: bool) -> BatchSize:
+    requested = [batch.requested or 0 for batch in batches]
+    whole, replays = (size or 0) * len(batches), graphs * len(batches)
+    return BatchSize(
+        captured_size=size,
+        batches=len(batches),
+        requested=", ".join(map(str, sorted({*requested}))),
+        padded=None if size is None else sum(number < size for number in requested),
+        padding_percent=share_percent(whole - sum(requested), whole) if whole else None,
+        graphs=graphs,
+        joined_percent=share_percent(sum(batch.joined for batch in batches), replays)
+        if replays and joins
+        else None,
     )
 
 
@@ -268,8 +317,20 @@ def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reaso
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def _says(rows: list[GraphedFunction], help_: str, pool_bytes: int) -> Iterator[str]:
-    yield _headline(rows)
+def _says(
+    rows: list[GraphedFunction], batches: list[BatchSize], help_: str, pool_bytes: int
+) -> Iterator[str]:
+    if rows or not batches:
+        yield _headline(rows)
+    if batches:  # "15 batches replayed CUDA graphs, and 6 of them were padded; 3 batches ran without."
+        replayed, eager = (
+            sum(row.batches for row in batches if bool(row.graphs) == graphs) for graphs in (1, 0)
+        )
+        padded = sum(row.padded or 0 for row in batches)
+        yield (
+            f"{formatting.plural(replayed, 'batch', 'batches')} replayed CUDA graphs, of which {padded} had fewer "
+            f"tokens than captured and were padded; {formatting.plural(eager, 'batch', 'batches')} ran without."
+        )
     if help_:
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):

@@ -1,6 +1,6 @@
 """Show every kernel of a span with what is known of it, and one kernel with all its launches and its source."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -182,9 +182,9 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
         direction = _direction(profile, kernel, rows, indices)
         code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
         lines, lines_from = _lines(trace, rows, indices, code, externs)
-        codes = np.unique(captured.code[rows.index[indices]]).tolist()
-        origins = [captured.origins[code] for code in codes if code >= 0]
-        if not lines and (frames := [*filter(None, (frame_of(row.function) for row in origins))]):
+        operators, called_modules, functions = captured.of(rows.index[indices])
+        if functions and not lines:
+            frames = filter(None, map(frame_of, functions))
             lines, lines_from = distinct_lines(Frame(*frame[:3], None) for frame in frames), "capture"
         reached = roofline.achieved(trace, rows, work, indices, peak, code.definition if code else None)
         row = Kernel(
@@ -199,16 +199,14 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             share_percent=share_percent(int(dur.sum()), total) or 0.0,
             wall_percent=share_percent(int(dur.sum()), last - first),
             direction=direction,
-            aten_ops=code.definition.aten_ops if code else _named(row.operator for row in origins),
+            aten_ops=code.definition.aten_ops if code else operators,
             source_lines=[f"{frame.file}:{frame.line}" for frame in lines],
             lines=lines,
             lines_from=lines_from,
             output_code_file=(code.code.file or None) if code else None,
             artifact=code.code.artifact if code else None,
             code_line=code.definition.line if code else None,
-            modules=modules
-            or _graph_modules(code, externs.calls(indices))
-            or _named(row.module for row in origins),
+            modules=modules or _graph_modules(code, externs.calls(indices)) or called_modules,
             config=configs[0] if configs else None,
             configs=len(configs),
             **msgspec.structs.asdict(reached),
@@ -216,10 +214,6 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             twice_as_fast_percent=share_percent(alone, 2 * wall_ns) if on_gpu else None,
         )
         yield row, rows, indices
-
-
-def _named(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(filter(None, names)))
 
 
 def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: Int64s) -> Direction | None:

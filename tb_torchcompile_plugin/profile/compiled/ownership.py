@@ -57,11 +57,8 @@ class Ownership:
     def compile_ids(self, index: Int64s) -> Int64s:
         """Return the compile id that owns the start of each host slice, or that of the graph key around it."""
         owners = self._owners.at(index)
-        return np.where(owners >= 0, owners, self.of_keys(self.graph_keys(index)))
-
-    def of_keys(self, keys: Int64s) -> Int64s:
-        """Return the compile id that each graph key belongs to, -1 where that is not exactly one."""
-        return np.where(keys < len(self._unique_keys), values_at(self._unique_keys, keys), -1)
+        keys = self.graph_keys(index)
+        return np.where(owners >= 0, owners, np.where(keys >= 0, self._unique_keys[keys], -1))
 
     def name(self, code: int) -> str | None:
         """Return the name of a code; None for -1."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of, values_at
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import CaptureTrace, Profile
@@ -36,7 +35,6 @@ class Origin(NamedTuple):
     operator: str = ""
     module: str = ""
     function: str = ""  # the user's innermost one, as a stack names it
-    graph_key: str = ""  # of the compiled graph
 
 
 class CapturedGraph(NamedTuple):
@@ -44,7 +42,7 @@ class CapturedGraph(NamedTuple):
 
     group: tuple[object, ...]  # the same for all graphs that one batch replays
     size: int | None  # tokens or requests of the batch
-    launches: list[str]  # name of a kernel of inductor's, otherwise one of _KINDS
+    launches: list[str]  # names of inductor's kernels, otherwise kinds
     origins: list[Origin]
 
 
@@ -55,7 +53,6 @@ class Batch(NamedTuple):
     captured: int | None  # the size that its graphs were captured for, None unknown
     replays: int
     joined: int  # replays of which the origin of kernels is known
-    gpu_ns: int  # of the replays
 
 
 class GraphOrigins(NamedTuple):
@@ -67,10 +64,15 @@ class GraphOrigins(NamedTuple):
     sizes: set[int]  # that graphs were captured for
     notices: list[Notice]  # capture traces that could not be read
 
+    def of(self, index: Int64s) -> list[list[str]]:
+        """Return the distinct operators, modules and functions that GPU events come from."""
+        origins = [self.origins[code] for code in np.unique(self.code[index]).tolist() if code >= 0]
+        return [[*dict.fromkeys(filter(None, names))] for names in zip(*origins)] or [[], [], []]
+
 
 class _Replay(NamedTuple):
     rows: Int64s  # of the trace: GPU events in the order in which the graph was captured
-    launches: list[tuple[str, str]]  # kind and name; [] if that order is unknown
+    launches: list[str]  # as of a captured graph; [] if that order is unknown
 
 
 def graph_origins(profile: Profile) -> GraphOrigins:
@@ -92,8 +94,7 @@ def graph_origins(profile: Profile) -> GraphOrigins:
             )
             answer.code[replay.rows] = [codes.setdefault(origin, len(codes) - 1) for origin in marked]
         known = sum(any(map(any, origins)) for origins in joined)
-        gpu_ns = sum(int(trace.dur[replay.rows].sum()) for replay in replays)
-        answer.batches.append(Batch(requested, captured if replays else None, len(replays), known, gpu_ns))
+        answer.batches.append(Batch(requested, captured if replays else None, len(replays), known))
     answer.origins.extend(list(codes)[1:])
     return answer
 
@@ -114,8 +115,8 @@ def _batches(profile: Profile) -> Iterator[tuple[int | None, list[_Replay]]]:
         rows = index[at]
         # Without node ids, work on several streams has no known order.
         is_ordered = (node[at] >= 0).all() or len(np.unique(trace.track[rows])) == 1
-        pairs = zip(trace.cat[rows].tolist(), trace.name[rows].tolist(), strict=True)
-        launches = [(kinds[cat], trace.names[name]) for cat, name in pairs] if is_ordered else []
+        pairs = zip(trace.name[rows].tolist(), trace.cat[rows].tolist(), strict=True)
+        launches = [_launch(trace.names[name], kinds[cat]) for name, cat in pairs] if is_ordered else []
         replays.setdefault(int(batch[at[0]]), []).append(_Replay(rows, launches))
     yield from ((slices.batch_size(name), replays.get(number, [])) for number, name in enumerate(labels))
     yield from ((None, [replay]) for replay in replays.get(-1, ()))
@@ -139,22 +140,16 @@ def _origins(
 ) -> list[Origin]:
     """Return the origins of the GPU events of one replay of a batch, as far as all captures that fit agree."""
     of_size = [graphs for graphs in groups if captured is None or graphs[0].size in (captured, None)]
-    whole = [graphs for graphs in of_size if len(graphs) == len(replays) and all(map(_fits, graphs, replays))]
-    fitting = [graphs[number] for graphs in whole] or [
-        graph for graphs in of_size for graph in graphs if _fits(graph, replays[number])
-    ]
+    launches = [replay.launches for replay in replays]
+    whole = [graphs[number] for graphs in of_size if [graph.launches for graph in graphs] == launches]
+    alike = (graph for graphs in of_size for graph in graphs if graph.launches == launches[number])
+    fitting = whole or list(alike)
     if not fitting:
         return [Origin()] * len(replays[number].rows)
     return [
         Origin(*(values[0] if len({*values}) == 1 else "" for values in zip(*origins, strict=True)))
         for origins in zip(*(graph.origins for graph in fitting), strict=True)
     ]
-
-
-def _fits(graph: CapturedGraph, replay: _Replay) -> bool:
-    """Whether a replay can be one of a graph."""
-    pairs = zip(graph.launches, replay.launches, strict=False)
-    return len(graph.launches) == len(replay.launches) and all(captured in names for captured, names in pairs)
 
 
 def _captured_graphs(
@@ -197,21 +192,21 @@ def _graphs_in(profile: Profile, file: str, size: int | None) -> Iterator[Captur
     for begin, end, at in zip(trace.ts[begins].tolist(), trace.ts[ends].tolist(), label_of.tolist()):
         captured = calls[slice(*np.searchsorted(trace.ts[calls], (begin, end)))]
         label = labels[at] if at >= 0 else ""
-        origins = list(_launched_from(profile, captured))
-        launches = [
-            origin.operator if has_triton_prefix(origin.operator) else kinds[code]
-            for origin, code in zip(origins, trace.name[captured].tolist(), strict=True)
-        ]
+        origins = list(_launched_from(trace, captured))
+        codes = trace.name[captured].tolist()
+        launches = [_launch(row.operator, kinds[code]) for row, code in zip(origins, codes, strict=True)]
         of_graph = int(slices.captured_size(label) or 0) or size
         yield CapturedGraph((file, label or size or begin), of_graph, launches, origins)
 
 
-def _launched_from(profile: Profile, calls: Int64s) -> Iterator[Origin]:
-    trace, ownership = profile.trace, profile.of(Ownership)
+def _launched_from(trace: Trace, calls: Int64s) -> Iterator[Origin]:
     is_op = mask_of(trace.cats, slices.OPERATOR.__eq__)[trace.cat]
     wanted = (is_op, *(mask_of(trace.names, test)[trace.name] for test in (is_module_call, is_user_function)))
     columns = [values_at(trace.name, first_ancestor(trace.parent, calls, mask)) for mask in wanted]
     names = [*trace.names, ""]  # the last is read for -1
-    for row, key in zip(np.stack(columns, 1).tolist(), ownership.graph_keys(calls).tolist(), strict=True):
-        operator, module, function = (names[code] for code in row)
-        yield Origin(operator, module_of(module) or "", function, ownership.name(key) or "")
+    for operator, module, function in np.stack(columns, 1).tolist():
+        yield Origin(names[operator], module_of(names[module]) or "", names[function])
+
+
+def _launch(name: str, kind: str) -> str:
+    return name if has_triton_prefix(name) else kind

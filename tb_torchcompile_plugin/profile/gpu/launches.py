@@ -15,17 +15,9 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
-from tb_torchcompile_plugin.profile.columns import (
-    Mask,
-    distinct,
-    groups_of_equal,
-    mask_at,
-    mask_of,
-    values_at,
-)
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, add_packages
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
-from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -86,20 +78,16 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
     parent = np.where(call >= 0, trace.parent[call], op)
     names = _names(trace, work.index, parent)
     compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
-    # Of kernels launched before the trace begins the graph is the only one that defines such a kernel.
-    for name in np.unique(names[launch < 0]).tolist():
+    # Of kernels launched before the trace begins, or by an engine's CUDA graph, the graph is the only one that defines
+    # such a kernel.
+    is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, is_replay)[trace.name[launch]]
+    for name in np.unique(names[is_lost]).tolist():
         graph = code.defined_once.get(trace.names[name])
         if graph is not None:
-            rows = (names == name) & (launch < 0)
+            rows = (names == name) & is_lost
             compile_id[rows] = ownership.code(graph.compile_id)
             graph_key[rows] = ownership.code(graph.graph_key) if graph.graph_key else -1
     add_packages(trace, names, launch, compile_id, ownership, code)
-    # Of kernels in replays, as far as only the capture shows the graph.
-    captured = profile.of(graph_origins)
-    keys = [ownership.code(row.graph_key) if row.graph_key else -1 for row in captured.origins]
-    captured_key = values_at(np.array(keys, np.int64), captured.code[work.index])
-    graph_key = np.where(graph_key >= 0, graph_key, captured_key)
-    compile_id = np.where(compile_id >= 0, compile_id, ownership.of_keys(captured_key))
     return Launches(
         device=int(work.device[0]),
         index=work.index,
