@@ -156,27 +156,23 @@ def batch_sizes(profile: Profile) -> list[BatchSize]:
     captures = profile.of(graph_origins)
     sized = [batch for batch in captures.batches if batch.requested is not None]
     groups = grouped(sized, lambda batch: (batch.captured, batch.replays))
-    for size in captures.sizes - {batch.captured for batch in sized} if sized else ():
-        groups[size, 0] = []
-    joins = bool(profile.captures)
-    return [
-        _batch_size(*key, groups[key], joins) for key in sorted(groups, key=lambda key: (key[0] or 0, key[1]))
-    ]
+    unused = captures.sizes - {size for size, _ in groups} if sized else ()
+    groups |= {(size, 0): [] for size in unused}
+    rows = (_batch_size(*key, batches) for key, batches in groups.items())
+    return sorted(rows, key=lambda row: (row.captured_size or 0, row.graphs))
 
 
-def _batch_size(size: int | None, graphs: int, batches: list[Batch], joins: bool) -> BatchSize:
+def _batch_size(size: int | None, graphs: int, batches: list[Batch]) -> BatchSize:
     requested = [batch.requested or 0 for batch in batches]
-    whole, replays = (size or 0) * len(batches), graphs * len(batches)
+    whole = (size or 0) * len(batches)
     return BatchSize(
         captured_size=size,
         batches=len(batches),
         requested=", ".join(map(str, sorted({*requested}))),
         padded=None if size is None else sum(number < size for number in requested),
-        padding_percent=share_percent(whole - sum(requested), whole) if whole else None,
+        padding_percent=share_percent(whole - sum(requested), whole),
         graphs=graphs,
-        joined_percent=share_percent(sum(batch.joined for batch in batches), replays)
-        if replays and joins
-        else None,
+        joined_percent=share_percent(sum(batch.joined for batch in batches), graphs * len(batches)),
     )
 
 
@@ -322,15 +318,14 @@ def _says(
 ) -> Iterator[str]:
     if rows or not batches:
         yield _headline(rows)
-    if batches:  # "15 batches replayed CUDA graphs, and 6 of them were padded; 3 batches ran without."
-        replayed, eager = (
-            sum(row.batches for row in batches if bool(row.graphs) == graphs) for graphs in (1, 0)
+    if batches:  # "15 of 18 batches replayed CUDA graphs, 6 of them padded to the size that was captured."
+        replayed, padded = (
+            sum(row.batches for row in batches if row.graphs),
+            sum(row.padded or 0 for row in batches),
         )
-        padded = sum(row.padded or 0 for row in batches)
-        yield (
-            f"{formatting.plural(replayed, 'batch', 'batches')} replayed CUDA graphs, of which {padded} had fewer "
-            f"tokens than captured and were padded; {formatting.plural(eager, 'batch', 'batches')} ran without."
-        )
+        were = f", {padded} of them padded to the size that was captured" if padded else ""
+        all_batches = formatting.plural(sum(row.batches for row in batches), "batch", "batches")
+        yield f"{replayed} of {all_batches} replayed CUDA graphs{were}."
     if help_:
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):

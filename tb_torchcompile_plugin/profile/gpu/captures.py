@@ -72,7 +72,7 @@ class GraphOrigins(NamedTuple):
 
 class _Replay(NamedTuple):
     rows: Int64s  # of the trace: GPU events in the order in which the graph was captured
-    launches: list[str]  # as of a captured graph; [] if that order is unknown
+    launches: list[str]  # as of a captured graph, of each row
 
 
 def graph_origins(profile: Profile) -> GraphOrigins:
@@ -83,10 +83,14 @@ def graph_origins(profile: Profile) -> GraphOrigins:
     graphs = _captured_graphs(profile.captures, [size for size, _ in batches], answer)
     groups = list(grouped(graphs, lambda graph: graph.group).values())
     marks, codes = ["", *trace.texts.get("annotation", ())], {Origin(): -1}
+    joined_of: dict[tuple[object, ...], list[list[Origin]]] = {}
     for requested, replays in batches:
         captured = _padded(requested, answer.sizes)
-        joined = [_origins(groups, captured, replays, number) for number in range(len(replays))]
-        for replay, origins in zip(replays, joined, strict=True):
+        key = (captured, *(tuple(replay.launches) for replay in replays))
+        if key not in joined_of:
+            joined_of[key] = [_origins(groups, captured, replays, number) for number in range(len(replays))]
+        joined = joined_of[key]
+        for replay, origins in zip(replays, joined, strict=True) if graphs or len(marks) > 1 else ():
             mark = codes_of(trace, "annotation", replay.rows) + 1
             marked = (
                 origin._replace(module=origin.module or marks[number])
@@ -116,7 +120,7 @@ def _batches(profile: Profile) -> Iterator[tuple[int | None, list[_Replay]]]:
         # Without node ids, work on several streams has no known order.
         is_ordered = (node[at] >= 0).all() or len(np.unique(trace.track[rows])) == 1
         pairs = zip(trace.name[rows].tolist(), trace.cat[rows].tolist(), strict=True)
-        launches = [_launch(trace.names[name], kinds[cat]) for name, cat in pairs] if is_ordered else []
+        launches = [_launch(trace.names[name], kinds[cat]) if is_ordered else "" for name, cat in pairs]
         replays.setdefault(int(batch[at[0]]), []).append(_Replay(rows, launches))
     yield from ((slices.batch_size(name), replays.get(number, [])) for number, name in enumerate(labels))
     yield from ((None, [replay]) for replay in replays.get(-1, ()))
@@ -177,19 +181,15 @@ def _graphs_in(profile: Profile, file: str, size: int | None) -> Iterator[Captur
     runtime = trace.select(cat=slices.RUNTIME_CATS)
     runtime = runtime[np.argsort(trace.ts[runtime], kind="stable")]
     kinds = [slices.call_kind(name) for name in trace.names]
-    begins, ends, calls = (
-        runtime[mask_of(trace.names, wanted)[trace.name[runtime]]]
-        for wanted in (
-            slices.is_capture,
-            slices.is_capture_end,
-            lambda name: slices.call_kind(name) in _KINDS,
-        )
-    )
+    name = trace.name[runtime]
+    begins = runtime[mask_of(trace.names, slices.is_capture)[name]]
+    ends = trace.ts[runtime[mask_of(trace.names, slices.is_capture_end)[name]]]
     # What has GPU work was not captured: it ran.
-    calls = calls[~np.isin(calls, trace.launch_of()[profile.of(gpu_work).index])]
+    ran = np.isin(runtime, trace.launch_of()[profile.of(gpu_work).index])
+    calls = runtime[mask_of(kinds, _KINDS.__contains__)[name] & ~ran]
     labels, label_of = _labelled(trace, slices.captured_size, trace.ts[begins])
-    # A capture without an end is cut off.
-    for begin, end, at in zip(trace.ts[begins].tolist(), trace.ts[ends].tolist(), label_of.tolist()):
+    until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, trace.ts[begins])]
+    for begin, end, at in zip(trace.ts[begins].tolist(), until.tolist(), label_of.tolist(), strict=True):
         captured = calls[slice(*np.searchsorted(trace.ts[calls], (begin, end)))]
         label = labels[at] if at >= 0 else ""
         origins = list(_launched_from(trace, captured))
