@@ -128,11 +128,14 @@ def test_layouts(
     assert _modules(_span(tmp_path, replays, captures)) == modules
 
 
-def test_a_damaged_capture_is_named_and_the_others_are_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damaged", [b"\x1f\x8b damaged", b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "na']
+)
+def test_a_damaged_capture_is_named_and_the_rest_is_shown(tmp_path: Path, damaged: bytes) -> None:
     captures = {SGLANG.format(2): _capture("AB"), SGLANG.format(4): _capture("AB")}
     _span(tmp_path, _replays(2, 2), captures)
     path = tmp_path / SGLANG.format(2)
-    path.write_bytes(b"\x1f\x8b damaged")
+    path.write_bytes(damaged)
     (span,) = spans_in(tmp_path)
     (notice,) = span.of(kernel_table).warnings
     assert notice.file == str(path) and notice.kept

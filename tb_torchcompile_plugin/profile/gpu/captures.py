@@ -164,13 +164,17 @@ def _captured_graphs(
     answer.sizes.update(size for size in sizes if size is not None)
     needed = {None, *(_padded(size, answer.sizes) for size in requested)}
     graphs: list[CapturedGraph] = []
+    notices: list[Notice] = []
     for (file, read), size in zip(captures, sizes, strict=True):
         try:
             if requested and (size in needed or None in requested):
-                graphs += _graphs_in(Profile(read(), None), file.path, size)
+                trace = read()
+                notices += filter(lambda notice: notice.is_missing_something, trace.notices)
+                graphs += _graphs_in(Profile(trace, None), file.path, size)
         except UserError as error:
-            kept = "Kernels in replays of its CUDA graphs have no operator, module or line from it"
-            answer.notices.append(replace(error.notice, kept=kept))
+            notices.append(error.notice)
+    kept = "Kernels in replays of its CUDA graphs may have no operator, module or line"
+    answer.notices.extend(replace(notice, kept=kept) for notice in notices)
     answer.sizes.update(graph.size for graph in graphs if graph.size is not None)
     return graphs
 
