@@ -64,6 +64,9 @@ def _capture(*graphs: Sequence[str], label: str = "") -> list[Event]:
             events.append(slice_(f"nn.Module: {module}", begin + 1, 7, "python_function"))
             events.append(slice_("aten::mm", begin + 2, 5))
             events.append(slice_("cudaLaunchKernel", begin + 3, 1, "cuda_runtime", correlation=next(ids)))
+        # work of another thread, which runs at once
+        events.append(slice_("cudaLaunchKernel", at + 700, 1, "cuda_runtime", 101, correlation=5000 + number))
+        events.append(kernel("other", at + 702, 3, correlation=5000 + number))
         events.append(slice_("cudaStreamEndCapture", at + 800, 1, "cuda_runtime", correlation=next(ids)))
     return events
 
