@@ -114,9 +114,8 @@ class BatchSize(msgspec.Struct, frozen=True):
     requested: Annotated[str, column_head("Requested sizes", grow=True)]
     padded: int | None  # batches smaller than the captured size
     padding_percent: float | None  # share of the captured sizes that is padding
-    graphs: Annotated[
-        int, column_head("Graphs per batch")
-    ]  # replayed: more than one are pieces; 0: ran eager
+    # replayed: more than one are pieces of the model, none means that the batches ran eager
+    graphs: Annotated[int, column_head("Graphs per batch")]
     # Share of the replays whose kernels have operators, modules and lines from a capture trace.
     joined_percent: float | None
 
@@ -319,10 +318,8 @@ def _says(
     if rows or not batches:
         yield _headline(rows)
     if batches:  # "15 of 18 batches replayed CUDA graphs, 6 of them padded to the size that was captured."
-        replayed, padded = (
-            sum(row.batches for row in batches if row.graphs),
-            sum(row.padded or 0 for row in batches),
-        )
+        replayed = sum(row.batches for row in batches if row.graphs)
+        padded = sum(row.padded or 0 for row in batches)
         were = f", {padded} of them padded to the size that was captured" if padded else ""
         all_batches = formatting.plural(sum(row.batches for row in batches), "batch", "batches")
         yield f"{replayed} of {all_batches} replayed CUDA graphs{were}."
