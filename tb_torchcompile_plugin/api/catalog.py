@@ -144,10 +144,11 @@ def files_of(
 ) -> tuple[discovery.File, ...]:
     """Return all files that a span is read from.
 
-    These are its trace, the compile data of its worker, and that of `workers` that may have compiled what it runs.
+    These are its trace, those of capturing its CUDA graphs, the compile data of its worker, and that of `workers` that
+    may have compiled what it runs.
     """
     packages = (file for maker in makers(worker, workers) for file in maker.compile_files)
-    return (span.file, *worker.compile_files, *packages)
+    return (span.file, *worker.captures, *worker.compile_files, *packages)
 
 
 def recorded_ns(span: discovery.SpanFile) -> int:

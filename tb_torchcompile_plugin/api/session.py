@@ -144,7 +144,8 @@ class Session:
         """Return a span whose trace was read, with what its answers depend on."""
         other = found.baseline
         baseline = BaselineRun(other.run, other.files, partial(self._read_baseline, other)) if other else None
-        return Profile(trace, data, found.span, files=found.files, baseline_run=baseline)
+        captures = tuple((file, partial(read, file, None, None)) for file in found.worker.captures)
+        return Profile(trace, data, found.span, files=found.files, baseline_run=baseline, captures=captures)
 
     def _read_baseline(self, other: SpanFiles) -> Profile:
         """Read a span that is not held open, as only numbers of it are kept. Raises UserError."""

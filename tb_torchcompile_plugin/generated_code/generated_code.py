@@ -46,7 +46,7 @@ from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_packa
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
-LineOrigin = Literal["provenance", "comments"]
+LineOrigin = Literal["provenance", "comments", "capture"]
 
 
 class GraphPiece(msgspec.Struct, frozen=True):

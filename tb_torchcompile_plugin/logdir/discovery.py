@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import Notice, UserError, displayable
@@ -37,6 +37,9 @@ _LABEL = re.compile(rb'"pid"\s*:\s*"(\[[A-Z]+\d+(?:-[A-Z]+\d+)*\]) ')
 _LONGEST_LABEL, _BLOCK = 256, 1 << 20
 _PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # named even where there are traces to read
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
+# Where inference engines write the traces of capturing CUDA graphs, next to those of serving or one folder up.
+_CAPTURE_FOLDERS = ("capture_traces", "graph_capture_profile")
+_CAPTURE_RANK = re.compile(r"(?:rank_?|TP-)(\d+).*\.json(?:\.gz)?$")
 # The files that count, of any name that they may have.
 _FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
@@ -78,6 +81,7 @@ class WorkerFiles:
     summaries: list[File] = field(default_factory=list)  # newest first
     digests: dict[str, File] = field(default_factory=dict)  # by span, whether its trace is there or not
     log: File | None = None
+    captures: tuple[File, ...] = ()  # traces of capturing the CUDA graphs that it replays
     rank: int | None = None
 
     @property
@@ -99,6 +103,7 @@ class RunFiles:
     folder: str
     workers: dict[str, WorkerFiles] = field(default_factory=dict)
     logs: list[File] = field(default_factory=list)  # TORCH_TRACE logs not yet joined to a worker
+    captures: dict[int, list[File]] = field(default_factory=dict)  # traces of capturing CUDA graphs, by rank
     alone: bool = False  # one trace was asked for: files next to it count only where they join
 
     def worker(self, name: str) -> WorkerFiles:
@@ -141,9 +146,24 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
         runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
+        for run in runs:
+            _add_captures(run, within)
+        captures = {os.path.dirname(file.path) for run in runs for file in chain(*run.captures.values())}
+        runs = [run for run in runs if run.folder not in captures]
         return runs, notices if runs or notices else _other_files(path, remote, within)
     except UserError as error:
         return [], [error.notice]
+
+
+def _add_captures(run: RunFiles, within: str) -> None:
+    """Find the local capture traces that the traces of a run need."""
+    if os.path.basename(run.folder) in _CAPTURE_FOLDERS or not any(row.spans for row in run.workers.values()):
+        return
+    for parent in (run.folder, os.path.dirname(run.folder)):
+        for folder in (os.path.join(parent, name) for name in _CAPTURE_FOLDERS):
+            for file in _local_files(folder, os.listdir(folder) if os.path.isdir(folder) else (), within):
+                if match := _CAPTURE_RANK.search(file.name):
+                    run.captures.setdefault(int(match[1]), []).append(file)
 
 
 def run_of_files(paths: Sequence[str]) -> RunFiles:
@@ -375,6 +395,7 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
             _add_loose(run, file, sniffed.labels)
     if any(worker.spans for worker in run.workers.values()):
         _add_compile_data(run, within)
+        _add_captures(run, within)
     return run
 
 

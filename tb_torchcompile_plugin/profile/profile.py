@@ -25,6 +25,9 @@ class BaselineRun(NamedTuple):
     read: "Callable[[], Profile]"  # opens its trace; raises UserError
 
 
+CaptureTrace = tuple[File, Callable[[], Trace]]  # raises UserError
+
+
 @dataclass(eq=False)
 class Profile(Memoized):
     """A trace, and the compile data of its worker or None.
@@ -39,6 +42,7 @@ class Profile(Memoized):
     most_calls: int = MAX_MODEL_CALLS  # with more calls, the first steps represent all
     files: tuple[File, ...] = ()  # files that it was read from, () if results are not cached
     baseline_run: BaselineRun | None = None  # eager where this one is compiled and the other way round
+    captures: tuple[CaptureTrace, ...] = ()  # traces of capturing the CUDA graphs that it replays
 
     @property
     def source(self) -> AnswerSource:

@@ -285,6 +285,10 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
         if worker.rank is None:
             worker.rank = identity.rank
         worker.log = log
+    for worker in run.workers.values() if run.captures else ():
+        # vLLM profiles only rank 0 while it captures; the others capture the same.
+        rank = worker.rank if worker.rank in run.captures else min(run.captures)
+        worker.captures = tuple(run.captures[rank])
     return [run.workers[name] for name in sorted(run.workers)]
 
 

@@ -54,8 +54,11 @@ _ID = r"!?\d+(?:/\d+)+"
 _GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
 _TIMED = r" \(dynamo_timed\)"
 _PROFILER_STEP = r"ProfilerStep\s*#\s*\d+"  # of the profiler's schedule
-# of vLLM's `annotate_profile`: one batch of prefill and decode
-_SERVER_STEP = r"execute_(?:context|new)_\d+\S*"
+# one batch of prefill and decode: of vLLM's `annotate_profile`, also with details, and of SGLang
+_SERVER_STEP = r"execute_(?:\d+_)?(?:context|new)_\d+\S*|step\[\w+ bs=\d+[^\]]*\]"
+_BATCH = re.compile(
+    r"(?:execute_(?=\d+_context)|step\[\w+ bs=)(\d+)|execute_context_\d+\((\d+)\)_generation_\d+\((\d+)\)"
+)
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 
@@ -84,6 +87,8 @@ is_replay = begins(r"(?:cuda|cu|hip)GraphLaunch")  # of a whole CUDA graph
 is_cudagraph_recording = equals(re.escape(RECORDING))
 is_cudagraph_preparation = equals(re.escape(NEW_FUNCTION))
 is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
+# the size of a batch that a label captures CUDA graphs for: vLLM's `capture_8_FULL`, or `bs=8`
+captured_size = first_group(r"(?:capture_|.*\bbs=)(\d+)(?!\d).*")
 is_capture_end = begins(r"(?:cuda|hip)StreamEndCapture")
 # Whatever of these a trace with CUDA graphs has at least one of.
 is_of_cuda_graph = begins(
@@ -113,6 +118,12 @@ call_kind: Callable[[str], CallKind] = first_match(
 timed_function = first_group(rf"(?s:(.*){_TIMED})")
 # The whole compilation of a frame, or of a backward that is compiled when it first runs.
 is_compilation = equals(rf"(?:{'|'.join(map(re.escape, sorted(COMPILATIONS)))})(?:{_TIMED})?")
+
+
+def batch_size(name: str) -> int | None:
+    """Return the size of the batch of a server's step: tokens (SGLang: requests); None where its name has none."""
+    match = _BATCH.match(name)
+    return sum(map(int, match.groups("0"))) if match else None
 
 
 def current_cat(cat: str, name: str) -> str:

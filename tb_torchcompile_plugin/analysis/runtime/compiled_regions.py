@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     status_headline,
 )
 from tb_torchcompile_plugin.analysis.formatting import count_per_step, duration, percent
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import batch_sizes, requested_graphs
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
@@ -327,7 +327,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
         compilations=tuple(_rows(data.of(compilations) if data else [], ran)),
         callers=tuple(data.of(callers)) if data else (),
         others=tuple(data.of(other_artifacts)) if data else (),
-        uses_cuda_graphs=bool(profile and profile.of(requested_graphs)),
+        uses_cuda_graphs=bool(profile and (profile.of(requested_graphs) or profile.of(batch_sizes))),
     )
 
 

@@ -21,9 +21,12 @@ from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.captures import Batch, graph_origins
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.intervals import share_percent
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
 GraphState = Literal[
@@ -103,6 +106,20 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     launches_avoided: int | None  # in all of the span
 
 
+class BatchSize(msgspec.Struct, frozen=True):
+    """Batches of an inference engine that replayed graphs captured for one size, or ran without."""
+
+    captured_size: int | None  # tokens, of SGLang requests; None: ran without a graph, or unknown
+    batches: int
+    requested: Annotated[str, column_head("Requested sizes", grow=True)]
+    padded: int | None  # batches smaller than the captured size
+    padding_percent: float | None  # share of the captured sizes that is padding
+    # replayed: more than one are pieces of the model, none means that the batches ran eager
+    graphs: Annotated[int, column_head("Graphs per batch")]
+    # Share of the replays whose kernels have operators, modules and lines from a capture trace.
+    joined_percent: float | None
+
+
 class CudaGraphReport(msgspec.Struct, frozen=True):
     """Were CUDA graphs used? The tables are empty where torch was not asked for any."""
 
@@ -110,6 +127,7 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
     skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
     recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
+    batches: Annotated[tuple[BatchSize, ...], column_head("Batches of the inference engine by size")]
     code: str | None
 
 
@@ -123,11 +141,37 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     trees = profile.summary.cuda_graph_trees if profile.summary else ()
     pool_bytes = sum(record.optional_number(tree, "pool_bytes") or 0 for tree in trees)
     return CudaGraphReport(
-        sentences=tuple(_says(rows, help_[0] if help_ else "", pool_bytes)),
+        sentences=tuple(_says(rows, profile.of(batch_sizes), help_[0] if help_ else "", pool_bytes)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
+        batches=tuple(profile.of(batch_sizes)),
         code=help_[1] if help_ else None,
+    )
+
+
+def batch_sizes(profile: Profile) -> list[BatchSize]:
+    """Return the batches whose size is known by captured size and number of graphs, and sizes that none replayed."""
+    captures = profile.of(graph_origins)
+    sized = [batch for batch in captures.batches if batch.requested is not None]
+    groups = grouped(sized, lambda batch: (batch.captured, batch.replays))
+    unused = captures.sizes - {size for size, _ in groups} if sized else ()
+    groups |= {(size, 0): [] for size in unused}
+    rows = (_batch_size(*key, batches) for key, batches in groups.items())
+    return sorted(rows, key=lambda row: (row.captured_size or 0, row.graphs))
+
+
+def _batch_size(size: int | None, graphs: int, batches: list[Batch]) -> BatchSize:
+    requested = [batch.requested or 0 for batch in batches]
+    whole = (size or 0) * len(batches)
+    return BatchSize(
+        captured_size=size,
+        batches=len(batches),
+        requested=", ".join(map(str, sorted({*requested}))),
+        padded=None if size is None else sum(number < size for number in requested),
+        padding_percent=share_percent(whole - sum(requested), whole),
+        graphs=graphs,
+        joined_percent=share_percent(sum(batch.joined for batch in batches), graphs * len(batches)),
     )
 
 
@@ -268,8 +312,17 @@ def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reaso
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def _says(rows: list[GraphedFunction], help_: str, pool_bytes: int) -> Iterator[str]:
-    yield _headline(rows)
+def _says(
+    rows: list[GraphedFunction], batches: list[BatchSize], help_: str, pool_bytes: int
+) -> Iterator[str]:
+    if rows or not batches:
+        yield _headline(rows)
+    if batches:  # "15 of 18 batches replayed CUDA graphs, 6 of them padded to the size that was captured."
+        replayed = sum(row.batches for row in batches if row.graphs)
+        padded = sum(row.padded or 0 for row in batches)
+        were = f", {padded} of them padded to the size that was captured" if padded else ""
+        all_batches = formatting.plural(sum(row.batches for row in batches), "batch", "batches")
+        yield f"{replayed} of {all_batches} replayed CUDA graphs{were}."
     if help_:
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):

@@ -37,9 +37,10 @@ from tb_torchcompile_plugin.generated_code.generated_code import (
     LineOrigin,
 )
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, lines_of_calls
-from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
+from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
+from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
@@ -50,6 +51,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, defined_name
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 
 _MAX_POINTS = 2000  # launches that a sparkline can show
 
@@ -134,7 +136,7 @@ def kernel_table(profile: Profile) -> Kernels:
         peaks=peaks,
         without_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "the number of bytes moved"),
         without_flop=_left_out(peaks, rows, "flop_per_byte", "the number of operations"),
-        warnings=warnings,
+        warnings=[*profile.of(graph_origins).notices, *warnings],
     )
 
 
@@ -172,12 +174,17 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
     externs = profile.of(extern_lines)[rows.device]
     peaks = {peak.device: peak for peak in profile.of(roofline.device_peaks)[0]}
     peak = Peak() if rows.device == "cpu" else peaks[rows.device]
+    captured = profile.of(graph_origins)
     configs_of, modules_of = launch_configs(trace, rows, kernels), module_names(trace, rows, kernels)
     for indices, alone, configs, modules in zip(kernels, alone_of, configs_of, modules_of, strict=True):
         kernel, dur = kernel_name(profile, rows, indices), rows.dur[indices]
         direction = _direction(profile, kernel, rows, indices)
         code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
         lines, lines_from = _lines(trace, rows, indices, code, externs)
+        operators, called_modules, functions = captured.of(rows.index[indices])
+        if functions and not lines:
+            frames = filter(None, map(frame_of, functions))
+            lines, lines_from = distinct_lines(Frame(*frame[:3], None) for frame in frames), "capture"
         reached = roofline.achieved(trace, rows, work, indices, peak, code.definition if code else None)
         row = Kernel(
             **kernel._asdict(),
@@ -191,14 +198,14 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             share_percent=share_percent(int(dur.sum()), total) or 0.0,
             wall_percent=share_percent(int(dur.sum()), last - first),
             direction=direction,
-            aten_ops=code.definition.aten_ops if code else [],
+            aten_ops=code.definition.aten_ops if code else operators,
             source_lines=[f"{frame.file}:{frame.line}" for frame in lines],
             lines=lines,
             lines_from=lines_from,
             output_code_file=(code.code.file or None) if code else None,
             artifact=code.code.artifact if code else None,
             code_line=code.definition.line if code else None,
-            modules=modules or _graph_modules(code, externs.calls(indices)),
+            modules=modules or _graph_modules(code, externs.calls(indices)) or called_modules,
             config=configs[0] if configs else None,
             configs=len(configs),
             **msgspec.structs.asdict(reached),

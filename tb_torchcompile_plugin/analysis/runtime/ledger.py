@@ -20,7 +20,9 @@ from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserL
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, exclusive, joined, subtract, union
@@ -263,21 +265,26 @@ def _gpu_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
             for line, time in zip(part.lines, shares(left[index], len(part.lines)).tolist()):
                 yield _key(line, "", category, is_gpu=True), name, time
         else:
-            for site, same in _by_operator(profile, part.rows.op[part.at]):
+            for site, same in _by_operator(profile, part.rows, part.at):
                 graph = None if site else functions.get(part.kernel.compile_id or "")
                 yield _key(graph, site or name, category, is_gpu=True), name, int(left[index[same]].sum())
         left[index] = 0
 
 
-def _by_operator(profile: Profile, operator: Int64s) -> Iterator[tuple[str, Int64s]]:
-    """Yield the launches of each operator with the shapes of its tensors, "" where it is unknown."""
-    trace = profile.trace
+def _by_operator(profile: Profile, rows: Launches, at: Int64s) -> Iterator[tuple[str, Int64s]]:
+    """Yield the launches of each operator with the shapes of its tensors, "" where it is unknown.
+
+    Of kernels in a replayed CUDA graph, the operator when it was captured.
+    """
+    trace, operator = profile.trace, rows.op[at]
     is_label = mask_of(trace.names, lambda name: is_step(name) or is_graph(name))[trace.name[operator]]
     operator = np.where(is_label, -1, operator)
     shapes = tensor_shapes(profile, np.unique(operator[operator >= 0]))
+    origins = profile.of(graph_origins).code[rows.index[at]]
+    captured = ["", *(row.operator or row.module for row in profile.of(graph_origins).origins)]
     texts = [  # "aten::mm [64, 8] [8, 16]"
-        "" if row < 0 else " ".join((trace.names[trace.name[row]], *map(str, shapes[row])))
-        for row in operator.tolist()
+        captured[origin + 1] if row < 0 else " ".join((trace.names[trace.name[row]], *map(str, shapes[row])))
+        for row, origin in zip(operator.tolist(), origins.tolist(), strict=True)
     ]
     for text, same in grouped(range(len(texts)), texts.__getitem__).items():
         yield text, np.array(same, np.int64)

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, ordinals, values_at
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
+from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -79,7 +80,8 @@ class UserLines:
 
     def __init__(self, profile: Profile) -> None:
         self.info: dict[UserLine, LineInfo] = {}
-        self.functions: dict[int, UserLine] = {}  # the lines of the user's functions, by the code of the name
+        # The lines of the user's functions, by the code of the name; those of captured CUDA graphs come after these.
+        self.functions: dict[int, UserLine] = {}
         for frame in _recorded(profile):
             line = UserLine(frame.file, frame.line)
             before = self.info.get(line, UNKNOWN)
@@ -89,7 +91,8 @@ class UserLines:
         for sampled in profile.of(samples).lines:
             line = UserLine(self.whole_path(sampled.file), sampled.line)
             self.info.setdefault(line, LineInfo(sampled.function, None, False))
-        for code, name in enumerate(profile.trace.names):
+        captured = (origin.function for origin in profile.of(graph_origins).origins)
+        for code, name in enumerate([*profile.trace.names, *captured]):
             if is_user_function(name) and (frame_in_stack := frame_of(name)):
                 file, number, function, _ = frame_in_stack
                 line = UserLine(self.whole_path(file), number)
@@ -118,7 +121,7 @@ def _recorded(profile: Profile) -> Iterator[Frame]:
         yield from graph.user_nodes.values()
         yield from graph.nodes.values()
     for kernel, _, _ in profile.of(kernel_rows):
-        yield from kernel.lines
+        yield from kernel.lines if kernel.lines_from != "capture" else ()
 
 
 def without_resume(function: str) -> str:
@@ -152,6 +155,8 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
                 continue
             # By the user's innermost function around each launch, or by samples; no lines where neither was recorded.
             site = values_at(profile.of(site_names), values_at(profile.of(host_tree).place, rows.launch[at]))
+            captured = profile.of(graph_origins).code[rows.index[at]]
+            site = np.where(captured >= 0, len(profile.trace.names) + captured, site)
             sampled = lines_around_slices(profile, rows.launch[at])
             for same in groups_of_equal(np.arange(len(at)), site, sampled):
                 line = profile.of(UserLines).functions.get(int(site[same[0]]))

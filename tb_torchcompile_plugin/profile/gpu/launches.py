@@ -78,11 +78,13 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
     parent = np.where(call >= 0, trace.parent[call], op)
     names = _names(trace, work.index, parent)
     compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
-    # Of kernels launched before the trace begins the graph is the only one that defines such a kernel.
-    for name in np.unique(names[launch < 0]).tolist():
+    # Of kernels launched before the trace begins, or by an engine's CUDA graph, the graph is the only one that defines
+    # such a kernel.
+    is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, is_replay)[trace.name[launch]]
+    for name in np.unique(names[is_lost]).tolist():
         graph = code.defined_once.get(trace.names[name])
         if graph is not None:
-            rows = (names == name) & (launch < 0)
+            rows = (names == name) & is_lost
             compile_id[rows] = ownership.code(graph.compile_id)
             graph_key[rows] = ownership.code(graph.graph_key) if graph.graph_key else -1
     add_packages(trace, names, launch, compile_id, ownership, code)

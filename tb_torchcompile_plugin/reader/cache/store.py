@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cance
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 WORTH_STORING = 4 << 20  # bytes; smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 

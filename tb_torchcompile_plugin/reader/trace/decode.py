@@ -191,7 +191,7 @@ class Decoder:
             ids = numbers(_select(events, flow), "id", np.int64, whole)
             batch.columns.append((FLOW, np.flatnonzero(flow), {"id": ids}))
         for event in _select(events, kinds == META):
-            batch.meta.append((event.name, event.pid, event.tid, event.args.name))
+            batch.meta.append((event.name, event.pid, event.tid, event.args.meta_name))
         return batch
 
     def _add(self, batch: EventBatch) -> None:

@@ -57,6 +57,8 @@ ARG_NAMES = {
     "out_elements": "Out msg nelems",
     "source_rank": "Src Rank",
     "destination_rank": "Dst Rank",
+    "graph_node": "graph node id",
+    "annotation": "name",
 }
 
 
@@ -65,7 +67,7 @@ LAST_SLICE_KIND = PARAMETERS
 
 TEXT_FIELDS = (
     *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id", "annotation"),
 )
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
 
@@ -75,7 +77,10 @@ _HOST_FIELDS = (
     *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
     *("input_types", "input_dims"),
 )
-_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
+_GPU_FIELDS = (
+    *(*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack"),
+    *("graph_node", "annotation"),  # of CUDA graphs: the node, and what torch's `mark_kernels` named it
+)
 COLLECTIVE_FIELDS = (
     *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
     *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
@@ -111,9 +116,13 @@ _Columns: Any = msgspec.defstruct(
 
 
 class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
-    """The args that become columns, and the name in metadata."""
+    """The args that become columns."""
 
-    name: Any = None
+    @property
+    def meta_name(self) -> Any:
+        """The name of a process or thread in metadata, which is the same arg as an annotation."""
+        value = load_object(b'{"name": %b}' % bytes(self.annotation))
+        return value["name"] if value else None
 
 
 NO_ARGS = Args()

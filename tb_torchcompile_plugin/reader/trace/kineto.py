@@ -152,6 +152,7 @@ class Trace(Contents):
         """(rows, values) of a column that few slices have; rows ascend.
 
         registers, shared_memory (bytes), occupancy (%), bytes, kernel_num_gb, kernel_flop, python_module: numbers.
+        graph_node: ascends in the order in which a CUDA graph was captured. annotation: a code of texts.
         grid, block, stack, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
         JSON text as recorded. Of collectives, from kernels and `record_param_comms`: collective_seq, in_elements,
         out_elements, source_rank, destination_rank as numbers, collective, group_name, group_ranks, dtype, comms_id as

@@ -37,6 +37,7 @@ _DENSE = ("correlation", "external_id", "device", "stream", "sequence", "forward
 _NAMES = {"external_id": "external"}  # of a column among the args
 SPARSE = (
     *("registers", "shared_memory", "occupancy", "bytes", "kernel_num_gb", "kernel_flop", "python_module"),
+    "graph_node",
     *COLLECTIVE_FIELDS,
     *TEXT_FIELDS,
 )
