@@ -58,6 +58,16 @@ export interface BaselineRef {
   span: string | null;
 }
 
+export interface BatchSize {
+  captured_size: number | null;
+  batches: number;
+  requested: string;
+  padded: number | null;
+  padding_percent: number | null;
+  graphs: number;
+  joined_percent: number | null;
+}
+
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
@@ -467,6 +477,7 @@ export interface CudaGraphReport {
   functions: GraphedFunction[];
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
+  batches: BatchSize[];
   code: string | null;
 }
 
@@ -1265,7 +1276,7 @@ export interface LineKernel {
   time_us: number;
 }
 
-export type LineOrigin = 'comments' | 'provenance';
+export type LineOrigin = 'capture' | 'comments' | 'provenance';
 
 export interface LineRecompile {
   reason: string;
