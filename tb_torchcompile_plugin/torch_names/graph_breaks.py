@@ -1,6 +1,6 @@
 """Graph breaks, guards and what torch does not compile, in torch's words, which differ from version to version.
 
-Breaks: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.14 ("Graph Break Reason: …", hints, a docs link). Guards: the one
+Breaks: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.15 ("Graph Break Reason: …", hints, a docs link). Guards: the one
 that failed, in prose, and the tree of all that are checked. None of these texts is a contract upstream.
 
 Standard library only: this runs inside training.
