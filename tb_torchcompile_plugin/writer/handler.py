@@ -211,8 +211,11 @@ def _extends_debug() -> bool:
 
 
 def _writes_by_itself(prof: Any) -> bool:
-    """Return whether this profiler (torch's CUPTI monitor) may write the file after its export has returned."""
-    return bool(getattr(prof, "_use_cupti_monitor", False))
+    """Return whether this profiler may write the file after its export has returned.
+
+    That is torch's CUPTI monitor, which torch 2.15 calls cuspy.
+    """
+    return any(getattr(prof, name, False) for name in ("_use_cupti_monitor", "_use_cuspy"))
 
 
 def _export_with_stacks(
