@@ -9,7 +9,7 @@ CHECK ?=
 # What `make dist` tries the archives on; else python3.10 … python3.14, those that are here.
 PYTHONS ?=
 # The torch that `make test-torch` runs the handler on.
-TORCH ?= 2.14.1
+TORCH ?= 2.15.0
 
 BIN := $(VENV)/bin
 # What tests do is checked as strictly as the rest, but they need not annotate their signatures.
@@ -49,7 +49,7 @@ test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all chec
 thorough: $(ENVIRONMENT) browser ## run what takes too long for `make test`: property tests with many new examples, all large recordings
 	@$(PYTEST) -m "hypothesis or large" --hypothesis-profile thorough
 
-test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1
+test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.15.0
 	@.venv-torch-$(TORCH)/bin/python -m pytest --numprocesses auto -m torch
 
 lint: $(ENVIRONMENT) ## ruff and mypy

@@ -34,6 +34,9 @@ _INSUFFICIENT = 0.5
 # If less is missing, in all steps, findings still hold: predictions are not as exact as that.
 _NEGLIGIBLE = 0.01
 _MAX_NAMED = 3  # steps in a sentence
+# CUPTI's versions, of CUDA 12.6 to 13.0, that can record wrong times of kernels in CUDA graphs (pytorch/kineto#1165).
+# NVIDIA fixed zero times in 13.1, which came with 12.6 update 2 (pytorch/pytorch#192021); all of 12.6 is version 24.
+_WRONG_GRAPH_TIMES = range(24, 130100)
 
 _RECORD_GPU = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 _RECORD_ALL = (
@@ -244,6 +247,23 @@ def _times(profile: Profile) -> Iterator[CoverageRow]:
         )
 
 
+def _graph_times(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield the kernels of CUDA graphs, if CUPTI's version can record wrong times of them."""
+    trace, launch = profile.trace, profile.trace.launch_of()[profile.of(gpu_work).index]
+    count = int(mask_of(trace.names, is_replay)[trace.name[launch[launch >= 0]]].sum())
+    version = trace.metadata.get("cupti_version")
+    if count and isinstance(version, int) and version in _WRONG_GRAPH_TIMES:
+        yield CoverageRow(
+            kind="times",
+            level="partial",
+            count=count,
+            of=len(launch),
+            sentence=f"{count:,} of {len(launch):,} GPU records are from CUDA graphs: CUPTI before CUDA 13.1 (here "
+            f"{version}) may record wrong times for these kernels.",
+            fix="Record with a torch that is built for CUDA 13.1 or newer, such as the default build of torch 2.15.",
+        )
+
+
 def _truncation(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
     lost = [notice for notice in trace.notices if notice.is_missing_something]
@@ -261,7 +281,7 @@ def _truncation(profile: Profile) -> Iterator[CoverageRow]:
 
 _KINDS = (
     *(_gpu_records, _thread_operators, _device_activity, _step_operators, _launch_records, _step_marks),
-    *(_times, _processes, _truncation),
+    *(_times, _processes, _truncation, _graph_times),
 )
 
 

@@ -78,25 +78,43 @@ def without_code(line: str) -> str:
 
 _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
-IS_OFF = {
-    _DISABLED: f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
-    _FX: f"The FX graph cache is disabled ({_FX}): graphs are compiled again in each process.",
-    _AOT: f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again.",
+# Of torch 2.15: what limits CUDA graphs, and how inductor compiles.
+SHAPE_LIMIT = "torch._inductor.config.triton.cudagraph_dynamic_shape_rerecord_limit"
+MOVED_INPUT_LIMIT = "torch._inductor.config.triton.cudagraph_managed_input_rerecord_limit"
+MOVED_INPUT_ACTION = "torch._inductor.config.triton.cudagraph_managed_input_rerecord_action"
+NUMERICS = "torch._inductor.config.numerics"
+_WORKER_MODE = "torch._inductor.config.compile_worker_mode"
+# What slows compiling down: settings, each with that value of it.
+SLOW_SETTINGS = {
+    (
+        _DISABLED,
+        "True",
+    ): f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
+    (_FX, "False"): f"The FX graph cache is disabled ({_FX}): graphs are compiled again in each process.",
+    (_AOT, "False"): f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again.",
+    (
+        _WORKER_MODE,
+        "thread",
+    ): f"Kernels are compiled in threads, not in processes ({_WORKER_MODE}): they compile one "
+    "after the other where Python has its global interpreter lock.",
 }
 SETTINGS = (
     # torch 2.13 moved it
     "torch.compiler.config.compile_on_one_rank",
     "torch.distributed.config.compile_on_one_rank",
+    *(SHAPE_LIMIT, MOVED_INPUT_LIMIT, MOVED_INPUT_ACTION, NUMERICS),
     "torch._dynamo.config.caching_precompile",
-    *IS_OFF,
+    *(name for name, _ in SLOW_SETTINGS),
     "torch._inductor.config.fx_graph_remote_cache",
     "torch._functorch.config.enable_remote_autograd_cache",
 )
 
 
 # AOTInductor and torch.export write into torch's log without a compile id, and into traces. Their compilations get ids
-# here, `aot/0` and `export/0`, in the order in which they began.
-AOT, EXPORT = "aot", "export"
+# here, `aot/0` and `export/0`, in the order in which they began. What torch.compiler.precompile.load read has the id
+# `loaded/0`: another process captured it, with an id `aot/0` there.
+AOT, EXPORT, LOADED = "aot", "export", "loaded"
+LOAD_CALL = "load"  # the kind of a call of torch.compiler.precompile.load
 # of a graph that inductor has not written code for
 GRAPH_TEXTS = frozenset({*AOT_GRAPHS, *FIRST_GRAPH_TEXTS})
 CODE_TEXTS = frozenset({OUTPUT_CODE, *WRAPPER_CODE})  # the code of a graph
@@ -116,7 +134,7 @@ ISSUES: dict[str, IssueKind] = {
 is_export = begins(f"{EXPORT}/")  # the id of an export
 is_package = begins(f"{AOT}/")  # the id of a package of AOTInductor
 # an id that torch did not give, because it was compiled ahead of time
-is_ahead_of_time = begins(f"(?:{AOT}|{EXPORT})/")
+is_ahead_of_time = begins(f"(?:{AOT}|{EXPORT}|{LOADED})/")
 # A slice that is one call of a package that was loaded, labelled or as the profiler's stacks name it.
 is_package_call = equals(
     r"inductor_wrapper_call"

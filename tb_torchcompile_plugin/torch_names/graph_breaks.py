@@ -1,6 +1,6 @@
 """Graph breaks, guards and what torch does not compile, in torch's words, which differ from version to version.
 
-Breaks: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.14 ("Graph Break Reason: …", hints, a docs link). Guards: the one
+Breaks: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.15 ("Graph Break Reason: …", hints, a docs link). Guards: the one
 that failed, in prose, and the tree of all that are checked. None of these texts is a contract upstream.
 
 Standard library only: this runs inside training.
@@ -155,13 +155,17 @@ ERROR = "dynamo_error"  # the text of a compilation that failed
 CUDAGRAPH_SKIPS = ("inductor", "cudagraph_skips")  # the counter, by group and name
 # Why CUDA graphs are not used torch writes to a logger alone, in words, and to no record.
 CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
+CUDAGRAPH_LIMIT_LOGGER = (
+    "torch._inductor.cudagraph_trees.__cudagraphs"  # of torch 2.15, when too many sizes came
+)
+_OF_GRAPH = r"\[(?P<compile_id>[^\]]*)\] (?P<mode>\w+) graph hit "  # how that line begins
 _LAST_SILENT = (2, 8)  # the newest torch that writes no record of skipped frames
 _has_limit = contains(r"RecompileLimit|CacheLimitExceeded|recompile.limit|cache_size_limit|cache size limit")
 # A break in a loop or a with block that cannot be resumed: dynamo leaves the whole frame alone. No error, whatever
 # `suppress_errors` is.
 skips_frame = contains(r"(?i)graph break in loop|frame skipped:|Skipping the frame and falling back to eager")
 is_trace_already_saved = contains(r"already saved")  # torch exports a trace only once
-is_cudagraph_skip = begins(r"(?:skipp|disabl)ing cudagraph")  # a line of CUDAGRAPH_LOGGER
+is_cudagraph_skip = begins(rf"(?:skipp|disabl)ing cudagraph|{_OF_GRAPH}")  # a line of these loggers
 
 
 def is_limit(exception: str, reason: str) -> bool:
@@ -181,8 +185,14 @@ def exception_name(text: str) -> str:
     return class_name[1] if class_name else text
 
 
+def skipped_compile_id(text: str) -> str:
+    """Return the compile id that a reason to skip CUDA graphs names, "" if none."""
+    match = re.match(_OF_GRAPH, text)
+    return match["compile_id"] if match else ""
+
+
 def short_skip_reason(text: str) -> str:
     """Return why CUDA graphs are skipped, in one line, without where."""
     line = text.strip().splitlines()[0].partition(" Found from")[0].rstrip(". ")
     # torch may say "due to" twice.
-    return re.sub(r"^(?:skipping cudagraphs? due to )+", "", line).removesuffix(" (1 instances)")
+    return re.sub(rf"^(?:skipping cudagraphs? due to |{_OF_GRAPH})+", "", line).removesuffix(" (1 instances)")

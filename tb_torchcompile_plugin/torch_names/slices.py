@@ -1,6 +1,6 @@
 """Slices of a trace by kind and by name: what torch, its compiler and Kineto call them.
 
-Labels of torch 2.4 to 2.14, with what differs between them.
+Labels of torch 2.4 to 2.15, with what differs between them.
 """
 
 import re

@@ -6,6 +6,7 @@ never imports it.
 
 import contextlib
 import functools
+import os
 import sys
 import time
 from collections import deque
@@ -15,8 +16,10 @@ from typing import Any, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
+from tb_torchcompile_plugin.torch_names.caches import LOAD_CALL, LOADED
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.records import FRAME_ROOTS
+from tb_torchcompile_plugin.writer.environment import loaded, setting
 
 Note: TypeAlias = Callable[..., None]  # (result, args, kwargs, start in Unix ns, duration in ns)
 
@@ -58,6 +61,7 @@ def note_compiler_calls() -> None:
     _wrap(torch.compiler, "set_stance", lambda *_: _wrap_dynamo())
     _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_note_transfer, load=True))
     _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_note_transfer, load=False))
+    _wrap(sys.modules.get("torch.compiler.precompile"), "load", _note_load)
     _wrap_dynamo()
 
 
@@ -70,13 +74,16 @@ def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
             row.CopyFrom(call)
             if kind == "skip" and not source:
                 row.ClearField("reason")
+    for number, call in enumerate(_calls.get(LOAD_CALL, ())):
+        loaded_row = summary.compilations.add(function=call.subject, file=call.file, line=call.line)
+        loaded_row.key.compile_id, loaded_row.elsewhere = f"{LOADED}/{number}", True
     summary.compiler_calls.sort(key=lambda row: row.start_ns)
     summary.environment.compile_called = _called_before or "compile" in _calls or _has_backends()
 
 
 def _has_backends() -> bool:
     """Return whether Dynamo is set to use a backend; it forgets with torch._dynamo.reset()."""
-    backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+    backends = loaded("torch._dynamo.eval_frame", "cached_backends", {})
     return any(map(callable, list(backends.values())))  # None is what disables
 
 
@@ -126,7 +133,7 @@ def stop_noting_methods() -> None:
 
 
 def _compiled_module() -> Any:
-    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    return loaded("torch._dynamo.eval_frame", "OptimizedModule")
 
 
 def _note_methods(module: Any) -> None:
@@ -157,7 +164,7 @@ def _note_method(method: MethodType, name: str) -> None:
 def _wrap_dynamo() -> None:
     decorators = sys.modules.get("torch._dynamo.decorators")
     if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), MARK):
-        stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+        stance = loaded("torch._dynamo.eval_frame", "_stance")
         if getattr(stance, "stance", "default") != "default":
             _note("stance", stance.stance, _forced_backend(stance))
         _wrap(decorators, "_set_stance", _note_stance)
@@ -170,7 +177,7 @@ def _wrap_dynamo() -> None:
         for name in _MODE_CHECKS:
             _wrap(convert, name, _note_mode)
     # Not once anything was compiled: a guard may be about this function.
-    times = getattr(sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", FRAME_ROOTS)
+    times = loaded("torch._dynamo.utils", "compilation_time_metrics", FRAME_ROOTS)
     if _notes_methods and FRAME_ROOTS.isdisjoint(times):
         _note_methods(_compiled_module())
 
@@ -200,6 +207,11 @@ def _note_compile(result: Any, args: Any, kwargs: Any, start_ns: int, duration_n
     model = args[0] if args else kwargs.get("model")
     if model is not None:  # otherwise the decorator that is returned calls this again
         _note("compile", _name(model), "", start_ns, duration_ns)
+
+
+def _note_load(result: Any, args: Any, kwargs: Any, start_ns: int, duration_ns: int) -> None:
+    path = args[0] if args else kwargs["artifact_path"]
+    _note(LOAD_CALL, os.path.basename(path), "", start_ns, duration_ns)
 
 
 def _note_disable(result: Any, args: Any, kwargs: Any, *times: int) -> None:
@@ -234,7 +246,7 @@ def _note_skip(function: str, reason: str) -> None:
     kind = "skip"
     if any(usual in reason for usual in _USUAL_SKIPS):
         return
-    if getattr(sys.modules.get("torch._dynamo.config"), "disable", False):
+    if setting("torch._dynamo.config.disable"):
         kind, reason = "disabled", ""
     elif modes := _dispatch_modes():
         kind, reason = "dispatch_mode", ", ".join(modes)
@@ -244,8 +256,7 @@ def _note_skip(function: str, reason: str) -> None:
 
 def _dispatch_modes() -> list[str]:
     """Return the classes of the active dispatch modes, without those of torch that Dynamo can handle."""
-    module = sys.modules.get("torch.utils._python_dispatch")
-    modes: list[Any] = getattr(module, "_get_current_dispatch_mode_stack", list)()
+    modes: list[Any] = loaded("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack", list)()
     names = ("is_infra_mode", "ignore_compile_internals")
     return [
         _name(type(mode)).lstrip("_")

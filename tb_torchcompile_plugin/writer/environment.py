@@ -35,16 +35,39 @@ _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_B
     TORCHINDUCTOR_FX_GRAPH_CACHE TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE TORCHINDUCTOR_GRAPH_PARTITION
     TORCHINDUCTOR_LAYOUT_OPTIMIZATION TORCHINDUCTOR_MAX_AUTOTUNE TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS
     TORCHINDUCTOR_MAX_AUTOTUNE_GEMM TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS
-    TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE TORCHINDUCTOR_MIX_ORDER_REDUCTION TORCHINDUCTOR_PERSISTENT_REDUCTIONS
+    TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE TORCHINDUCTOR_MIX_ORDER_REDUCTION TORCHINDUCTOR_NUMERICS
+    TORCHINDUCTOR_PERSISTENT_REDUCTIONS
     TORCHINDUCTOR_PROFILE TORCHINDUCTOR_PROFILE_WITH_DO_BENCH_USING_PROFILING TORCHINDUCTOR_PROVENANCE
     TORCHINDUCTOR_SPLIT_REDUCTIONS TORCHINDUCTOR_UNIQUE_KERNEL_NAMES TORCHINDUCTOR_WORKER_START
     TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_COMPILE_DEBUG TORCH_COMPILE_DISABLE
-    TORCH_COMPILE_FORCE_DISABLE_CACHES TORCH_LOGS TORCH_NCCL_ASYNC_ERROR_HANDLING
+    TORCH_COMPILE_FORCE_DISABLE_CACHES TORCH_COMPILE_WORKER_MODE TORCH_LOGS TORCH_NCCL_ASYNC_ERROR_HANDLING
     TORCH_NCCL_AVOID_RECORD_STREAMS TORCH_TRACE TRITON_CACHE_DIR TRITON_DISABLE_LINE_INFO TRITON_INTERPRET
     TRITON_PTXAS_PATH"""
 VARIABLES = tuple(_NAMES.split())
 
 _STAT, _START_FIELD = "/proc/self/stat", 19  # counted from behind the name, which may contain anything
+
+
+def loaded(module: str, name: str, default: Any = None) -> Any:
+    """Return an attribute of a module if it is loaded. Never raises, warns, prints or imports.
+
+    It is read from the module's dictionary: a `__getattr__` of the module's own may do any of these.
+    """
+    return getattr(sys.modules.get(module), "__dict__", {}).get(name, default)
+
+
+def setting(name: str) -> Any:
+    """Return a setting of torch, such as "torch._inductor.config.triton.cudagraphs"; None if it is unknown.
+
+    Reading a deprecated setting would warn in the training process. Its value is also that of its new name.
+    """
+    module, _, key = name.partition(".config.")
+    entry = loaded(f"{module}.config", "_config", {}).get(key)
+    if entry is None or getattr(entry, "deprecated", False):
+        return None
+    with contextlib.suppress(Exception):
+        return getattr(sys.modules[f"{module}.config"], key)
+    return None
 
 
 def process_start_ns() -> int | None:
@@ -78,7 +101,7 @@ class Times:
         after_pause: nothing was collected for a while. If torch was reset meanwhile, what was compiled between two
         resets may be lost.
         """
-        current = getattr(sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", {})
+        current = loaded("torch._dynamo.utils", "compilation_time_metrics", {})
         if after_pause and any(current.get(name) is not seconds for name, seconds in self._latest.items()):
             self._complete = False
         self._latest = dict(current)
@@ -104,14 +127,14 @@ class Times:
 
 def cudagraph_skips() -> int | None:
     """Return how often torch did without CUDA graphs, by its own count; None before it has counted anything."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    counters = loaded("torch._dynamo.utils", "counters", {})
     group, name = CUDAGRAPH_SKIPS
     return counters.get(group, {}).get(name, 0) if counters else None
 
 
 def compiling_now() -> dict[str, int]:
     """Return what this thread compiles, as the fields of a record's envelope; empty if nothing."""
-    context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    context = loaded("torch._guards", "CompileContext")
     current = None if context is None else context.current_compile_id()
     fields = {name: getattr(current, name, None) for name in ID_FIELDS}
     return {name: value for name, value in fields.items() if value is not None}
@@ -119,7 +142,7 @@ def compiling_now() -> dict[str, int]:
 
 def file_names() -> dict[int, str]:
     """Return torch's numbers for file names. One assigned before recording began is in no record."""
-    table: dict[str, int] = getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {})
+    table: dict[str, int] = loaded("torch._logging.structured", "INTERN_TABLE", {})
     return {number: name for name, number in list(table.items())}
 
 
@@ -183,8 +206,7 @@ def _fill_ranks(target: Environment, torch: Any) -> None:
 
 
 def _fill_backends(target: Environment, torch: Any) -> None:
-    frames: Any = sys.modules.get("torch._dynamo.eval_frame")
-    backends: Mapping[int, Any] = getattr(frames, "cached_backends", {})
+    backends: Mapping[int, Any] = loaded("torch._dynamo.eval_frame", "cached_backends", {})
     names = {
         str(
             getattr(backend, "compiler_name", None)
@@ -198,12 +220,7 @@ def _fill_backends(target: Environment, torch: Any) -> None:
 
 
 def _fill_settings(target: Environment, torch: Any) -> None:
-    # Importing a module could change what the program does.
-    for setting in SETTINGS:
-        module, _, name = setting.rpartition(".")
-        holder = sys.modules.get(module)
-        if getattr(getattr(holder, "_config", {}).get(name), "deprecated", False):
-            continue  # torch would warn of that; the new name is in the list, too
-        value = getattr(holder, name, None)
+    for name in SETTINGS:
+        value = setting(name)
         if value is not None:
-            target.settings[setting] = readable(str(value))
+            target.settings[name] = readable(str(value))

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 from tb_torchcompile_plugin.logdir.filesystem import read_range, renamed
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_trace_already_saved
 from tb_torchcompile_plugin.writer import background
+from tb_torchcompile_plugin.writer.environment import setting
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
 # As torch names it; the stem is folder and worker.
@@ -206,14 +206,16 @@ def _extends_debug() -> bool:
 
     Not before inductor was loaded: then nothing was compiled.
     """
-    config = sys.modules.get("torch._inductor.config")
-    is_set = getattr(getattr(config, "trace", None), "provenance_tracking_to_timeline", False)
+    is_set = setting("torch._inductor.config.trace.provenance_tracking_to_timeline")
     return bool(is_set) and importlib.util.find_spec(_INDUCTOR_PROFILER) is not None
 
 
 def _writes_by_itself(prof: Any) -> bool:
-    """Return whether this profiler (torch's CUPTI monitor) may write the file after its export has returned."""
-    return bool(getattr(prof, "_use_cupti_monitor", False))
+    """Return whether this profiler may write the file after its export has returned.
+
+    That is torch's CUPTI monitor, which torch 2.15 calls cuspy.
+    """
+    return any(getattr(prof, name, False) for name in ("_use_cupti_monitor", "_use_cuspy"))
 
 
 def _export_with_stacks(

@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    CUDAGRAPH_LIMIT_LOGGER,
     CUDAGRAPH_LOGGER,
     CUDAGRAPH_SKIPS,
     is_cudagraph_skip,
@@ -83,7 +84,8 @@ class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
+        skips = dict.fromkeys((CUDAGRAPH_LOGGER, CUDAGRAPH_LIMIT_LOGGER), self._take_cudagraph_skip)
+        takes = {TRACE_LOGGER: self.take, **skips}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._sampler = Sampler()

@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of_summary
+from tb_torchcompile_plugin.writer.environment import loaded
 
 # torch._dynamo.utils.DEFAULT_COMPILATION_METRICS_LIMIT
 METRICS_KEPT = 64
@@ -38,11 +39,11 @@ class TorchState(NamedTuple):
 
 def torch_state() -> TorchState:
     """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
-    utils = sys.modules.get("torch._dynamo.utils")
+    utils = "torch._dynamo.utils"
     return TorchState(
-        metrics=list(getattr(utils, "get_compilation_metrics", list)()),
-        breaks=list(getattr(utils, "graph_break_reasons", [])),
-        counted=dict(getattr(utils, "counters", {}).get("graph_break", {})),
+        metrics=list(loaded(utils, "get_compilation_metrics", list)()),
+        breaks=list(loaded(utils, "graph_break_reasons", [])),
+        counted=dict(loaded(utils, "counters", {}).get("graph_break", {})),
     )
 
 
@@ -119,7 +120,7 @@ def _add_breaks(recovered: pb.CompileSummary, now: TorchState, before: TorchStat
     None gets a compile id: torch does not keep it, and the frames' names do not distinguish a resume function.
     """
     placed: Counter[str] = Counter()
-    unimplemented = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("unimplemented", {})
+    unimplemented = loaded("torch._dynamo.utils", "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
     for reason in _without(now.breaks, before.breaks):
         text = str(readable(reason.reason))

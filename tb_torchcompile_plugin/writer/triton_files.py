@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.torch_names.records import (
     parse_tuned_config,
     tuned_kernel,
 )
-from tb_torchcompile_plugin.writer.environment import compiling_now
+from tb_torchcompile_plugin.writer.environment import compiling_now, loaded
 
 _METADATA = "json"
 # Fields of a row, by inductor's and Triton's names.
@@ -67,7 +67,7 @@ def _lacks_config(kernel: pb.GeneratedKernel) -> bool:
 
 def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, pb.GeneratedKernel, list[Any]]]:
     """Yield the autotuners of each kernel with its graph, where torch keeps the generated code loaded."""
-    cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+    cache = loaded("torch._inductor.codecache", "PyCodeCache")
     modules = {getattr(module, "__file__", ""): module for module in list(getattr(cache, "modules", ()))}
     for graph in graphs:
         variables = vars(modules[graph.output_code_file]) if graph.output_code_file in modules else {}

@@ -120,6 +120,20 @@ def test_a_kernel_with_a_wrong_clock_is_left_out(
     assert profile.of(step_time).step_us == pytest.approx(healthy.of(step_time).step_us, rel=0.1)
 
 
+@pytest.mark.parametrize(("version", "is_wrong"), [(23, 0), (24, 1), (130001, 1), (130100, 0), (None, 0)])
+def test_versions_of_cupti_with_wrong_times_in_cuda_graphs(
+    recorded: Path, tmp_path: Path, version: int | None, is_wrong: int
+) -> None:
+    events = [
+        {**row, "name": "cudaGraphLaunch"} if is_launch(row) else row
+        for row in document(recorded)["traceEvents"]
+    ]
+    path = tmp_path / "w.1.pt.trace.json"
+    path.write_text(json.dumps({**document(recorded), "cupti_version": version, "traceEvents": events}))
+    rows = [row for row in profile_of(path).of(coverage).rows if row.kind == "times"]
+    assert [(row.level, row.count) for row in rows] == [("partial", sum(map(is_launch, events)))] * is_wrong
+
+
 def test_what_was_repaired_is_not_missing(tmp_path: Path) -> None:
     path = tmp_path / "w.1.pt.trace.json"
     event = b',{"ph":"X","cat":"cpu_op","name":"a\xff","pid":1,"tid":1,"ts":2,"dur":3}'

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from live import fresh_recorder, needs_torch, run_alone, summaries
+from live import fresh_recorder, needs_torch, run_alone, summaries, torch_before
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer import compiler_calls
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
@@ -174,6 +177,22 @@ def test_dynamo_sees_torchs_own_functions(nothing_noted: Any, tmp_path: Path) ->
     assert __file__ in stacks and compiler_calls.__file__ not in stacks
     assert not any(file.endswith("convert_frame.py") for file in stacks)
     assert compiler_calls.__file__ not in {row.file for row in (*summary.compilations, *summary.graph_breaks)}
+
+
+@pytest.mark.skipif(torch_before("2.15"), reason="older ones have no torch.compiler.precompile")
+def test_a_function_that_precompile_loaded(nothing_noted: Any, tmp_path: Path) -> None:
+    """It was compiled by another process, and whether it runs is unknown: torch does not label its calls."""
+    precompile, paths = nothing_noted.compiler.precompile, (tmp_path / "m.py", tmp_path / "m.cache")
+    with precompile.capture(double, artifact_path=paths[0], cache_path=paths[1], backend="eager") as capture:
+        capture(nothing_noted.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        assert precompile.load(*paths)(nothing_noted.ones(2)).tolist() == [2, 2]
+        summary = recorder.summary()
+    assert [(row.kind, row.subject) for row in summary.compiler_calls] == [("load", "m.py")]
+    data = data_of(summary)
+    (row,) = data.of(compilations)
+    assert (row.compile_id, row.status, row.function) == ("loaded/0", "compiled_elsewhere", "m.py")
+    assert (row.file, data.of(count_compilations)) == (__file__, 0)
 
 
 PROGRAM = """

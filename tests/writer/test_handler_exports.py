@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from live import SUMMARY, TRACE, names, needs_torch, summaries
+from live import SUMMARY, TRACE, names, needs_torch, summaries, torch_before
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
@@ -25,9 +25,8 @@ def inductor_trace_handler(torch: Any) -> Any:
 class Monitor:
     """Stands for a profiler with torch's CUPTI monitor: it compresses whatever its name, here or later."""
 
-    _use_cupti_monitor = True
-
-    def __init__(self, deferred: bool) -> None:
+    def __init__(self, deferred: bool, name: str) -> None:
+        setattr(self, name, True)
         self.asked: list[str] = []
         self._deferred = deferred
 
@@ -47,9 +46,9 @@ class Monitor:
 def test_a_file_that_is_not_there_yet_is_neither_read_nor_renamed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, deferred: bool, options: dict[str, Any], torch: Any
 ) -> None:
-    if "use_python_export" in options and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+    if "use_python_export" in options and torch_before("2.13"):
         pytest.skip("torch 2.13 and later have use_python_export")
-    prof = Monitor(deferred)
+    prof = Monitor(deferred, "_use_cupti_monitor" if torch_before("2.15") else "_use_cuspy")
     tensorboard_trace_handler(str(tmp_path), "w", **options)(prof)
     assert caplog.text == ""
     assert len(names(tmp_path, TRACE + ".gz")) == (not deferred)

@@ -14,6 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 from live import TRACE_LOGGER, fresh_recorder, in_a_fork, needs_torch, run, summaries, torch_before
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.summary import payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
@@ -186,6 +189,25 @@ def test_why_cuda_graphs_are_skipped_is_recorded_from_torchs_logger(torch: Any, 
             else []
         )
     assert not logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs").handlers
+
+
+@pytest.mark.skipif(torch_before("2.15"), reason="older ones have no limit")
+def test_sizes_after_the_limit_run_without_cuda_graphs(torch: Any, tmp_path: Path) -> None:
+    """torch logs it once, at run time, with the compile id in its words. No GPU is needed for a limit of 0."""
+    from torch._inductor import config, cudagraph_trees
+
+    ways = {"device_index": 0, "is_backward": False, "is_inference": True, "compile_id": "0/0"}
+    run = cudagraph_trees.cudagraphify_impl(list, [3, torch.ones(3)], (), **ways)
+    with fresh_recorder(), CompileRecorder(tmp_path) as recorder:
+        torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+        with config.patch({"triton.cudagraph_dynamic_shape_rerecord_limit": 0}):
+            run([4, torch.ones(3)])
+            data = data_of(recorder.summary())
+    assert [(row.compile_id, row.reason.partition(";")[0]) for row in data.of(skipped_graphs)] == [
+        ("0/0", "cudagraph_dynamic_shape_rerecord_limit=0")
+    ]
+    (finding,) = [row for row in compile_findings(data) if row.rule == "cudagraphs_skipped"]
+    assert finding.code == "torch._inductor.config.triton.cudagraph_dynamic_shape_rerecord_limit = None"
 
 
 def test_threads_that_compile_at_once(torch: Any, tmp_path: Path) -> None:

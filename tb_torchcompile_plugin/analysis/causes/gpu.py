@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names import kernels, operators
+from tb_torchcompile_plugin.torch_names.caches import NUMERICS
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
 
 
@@ -294,14 +295,24 @@ class LowBandwidthKernel(PricedCause):
             yield self.finding(
                 f"{kernels.short_kernel(row.name)} takes {percent(share)} of GPU time at {percent(bandwidth)} of "
                 "the peak memory bandwidth",
-                'Tune the kernel with `torch.compile(model, mode="max-autotune")`, or use larger tensors. '
-                "Its row in the Kernels panel shows its source and launches",
+                f"{_tuning(profile)}. Its row in the Kernels panel shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
                 saves_us=saves_us,
                 share=context.share(saves_us),
                 row=f"kernels:{row.key}",
             )
+
+
+def _tuning(profile: Profile) -> str:
+    """Return how to make a generated kernel faster: strict numerics forbid tuning some."""
+    numerics = profile.summary.environment.settings.get(NUMERICS, "default") if profile.summary else "default"
+    if numerics == "default":
+        return 'Tune the kernel with `torch.compile(model, mode="max-autotune")`, or use larger tensors'
+    return (
+        f'Set `{NUMERICS} = "default"` if results need not equal those of eager code to the bit: "{numerics}" keeps '
+        "each rounding or the order of reductions, which makes kernels slower"
+    )
 
 
 class DominantKernel(Cause):

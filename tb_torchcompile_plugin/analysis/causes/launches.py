@@ -37,6 +37,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names.caches import MOVED_INPUT_ACTION, SHAPE_LIMIT
 from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
@@ -50,6 +51,9 @@ _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 _MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
+    "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{SHAPE_LIMIT} = None`",
+    "managed input re-recording": "Pass the same tensors in each step, or let torch copy them: "
+    f'`{MOVED_INPUT_ACTION} = "copy"`',
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
     "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
     "dynamic": "Give the graph static shapes: pad inputs, or use torch.compile(..., dynamic=False)",

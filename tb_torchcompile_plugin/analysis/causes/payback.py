@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.coverage import coverage
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprofiled_steps
 
@@ -245,7 +246,7 @@ def _comparison(profile: Profile) -> tuple[Gain, CompileCost | None, str]:
     """Return the gain, compile time, and why the baseline run does not count, a sentence or ""."""
     facts, baseline_run = profile.of(run_facts), profile.baseline_run
     if facts.tried and not facts.compiled:
-        is_known = profile.of(coverage).level != "insufficient"
+        is_known = profile.of(coverage).level != "insufficient" and not profile.of(ran_packages)
         return NOTHING_RAN if is_known else UNKNOWN, facts.cost, ""
     if baseline_run is None:
         return _predicted(profile, facts), facts.cost, profile.of(_unsteady)

@@ -22,7 +22,11 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS, short_skip_reason
+from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    CUDAGRAPH_SKIPS,
+    short_skip_reason,
+    skipped_compile_id,
+)
 from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
@@ -181,7 +185,10 @@ def skips_of_graphs(data: CompileData) -> list[tuple[Key, SkippedGraph]]:
             continue
         lines = list(traceback_frames(text))
         key = key_of(message.key)
-        if not key[1]:
+        if named := skipped_compile_id(text):
+            epochs = (row.key.epoch for row in summary.compilations if row.key.compile_id == named)
+            key = max(epochs, default=0), named
+        elif not key[1]:
             quoted = {(line.file, line.function) for line in lines}
             keys = {key_of(row.key) for row in summary.compilations if (row.file, row.function) in quoted}
             key = keys.pop() if len(keys) == 1 else key

@@ -204,9 +204,8 @@ def _missed(starts: Starts) -> Iterator[str]:
 
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
-    for name, text in names.IS_OFF.items():
-        # `force_disable_caches` matters when it is on, the others when they are off.
-        if settings.get(name) == str("disable" in name):
+    for (name, value), text in names.SLOW_SETTINGS.items():
+        if settings.get(name) == value:
             yield text
 
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels
-from tb_torchcompile_plugin.torch_names.caches import is_package
+from tb_torchcompile_plugin.torch_names.caches import LOAD_CALL, is_package
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch, is_replay
 
 Device = int | Literal["cpu"]
@@ -57,7 +57,12 @@ def kernel_launches(profile: Profile) -> list[Launches]:
 
 
 def ran_packages(profile: Profile) -> bool:
-    """Return whether kernels of a package of AOTInductor ran."""
+    """Return whether compiled code without a region may have run: of a package of AOTInductor, or a loaded function.
+
+    torch does not label the calls of functions that torch.compiler.precompile loaded.
+    """
+    if profile.summary and any(call.kind == LOAD_CALL for call in profile.summary.compiler_calls):
+        return True
     names = profile.of(Ownership).names
     owners = (code for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id).tolist())
     return any(code >= 0 and is_package(names[code]) for code in owners)

@@ -126,6 +126,17 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
     assert (skipped.title, skipped.row) == ("CUDA graphs are skipped: a late input", None)
 
 
+def test_inputs_of_cuda_graphs_that_move_too_often_can_be_copied() -> None:
+    """In the words of torch 2.15 with `cudagraph_managed_input_rerecord_action = "skip"`."""
+    summary = CompileSummary()
+    summary.runtime_metrics.add().metrics["cudagraph_skip_reason"] = json.dumps(
+        "skipping cudagraph due to function 3 reaching the cudagraph-managed input re-recording threshold (=5) on "
+        "cudagraph node 2 for input indices [0]."
+    )
+    (skipped,) = compile_findings(data_of(summary))
+    assert skipped.code == 'torch._inductor.config.triton.cudagraph_managed_input_rerecord_action = "copy"'
+
+
 def test_waiting_for_others_is_told(tmp_path: Path) -> None:
     """The GPU idles from 52 µs of a step to 2 µs of the next one; the host waits from 55 to 95."""
     waits = [slice_("nccl:all_reduce", 100 * step + 55, 40, "user_annotation") for step in range(3)]

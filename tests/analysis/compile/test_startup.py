@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.cache_keys import Start, Starts
@@ -165,6 +167,17 @@ def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Recording
     parts = CompileData(summary, "torch_trace", "").of(parts_ns)
     for phase in ("aot_autograd", "inductor", "triton", "cache"):
         assert rows[phase] > 0 and parts[phase] == rows[phase], phase
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("fx_graph_cache", "False"), ("force_disable_caches", "True"), ("compile_worker_mode", "thread")],
+)
+def test_settings_that_slow_a_start_up_are_named(name: str, value: str) -> None:
+    summary = process()
+    assert name not in " ".join(answer(start("a", summary)).sentences)
+    summary.environment.settings[f"torch._inductor.config.{name}"] = value
+    assert name in " ".join(answer(start("a", summary)).sentences)
 
 
 def test_without_times_it_says_so() -> None:

@@ -142,6 +142,13 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     assert used.verdict.bound == "compute" and (used.verdict.share_percent or 0) > 99
 
 
+def test_strict_numerics_forbid_tuning_a_kernel(recording: Recording) -> None:
+    (profile,) = spans_in(recording("kernels") / "low_bandwidth")
+    assert profile.summary is not None
+    profile.summary.environment.settings["torch._inductor.config.numerics"] = "strict"
+    assert profile.of(findings).findings[0].code == 'torch._inductor.config.numerics = "default"'
+
+
 def test_a_healthy_training_run_has_nothing_to_change(opened: Open) -> None:
     assert [row for row in opened("training").of(findings).findings if row.asks_for_change] == []
 
