@@ -197,7 +197,8 @@ def test_sizes_after_the_limit_run_without_cuda_graphs(torch: Any, tmp_path: Pat
     from torch._inductor import config, cudagraph_trees
 
     ways = {"device_index": 0, "is_backward": False, "is_inference": True, "compile_id": "0/0"}
-    run = cudagraph_trees.cudagraphify_impl(list, [3, torch.ones(3)], (), **ways)
+    model: Any = list
+    run = cudagraph_trees.cudagraphify_impl(model, [3, torch.ones(3)], (), **ways)
     with fresh_recorder(), CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
         with config.patch({"triton.cudagraph_dynamic_shape_rerecord_limit": 0}):
