@@ -86,11 +86,24 @@ describe('the packages', () => {
     expect([...open.keys()]).toEqual([]);
   });
 
-  it('keep no deep state, whose code the build leaves out of Svelte', () => {
-    const deep = files.filter((file) =>
-      /\$state[(<]|const \w+ = \$state/.test(readFileSync(join(ROOT, file), 'utf8')),
-    );
-    expect(deep).toEqual([]);
+  it.each([
+    ['deep state', /\$state[(<]|const \w+ = \$state/],
+    [
+      'await in templates and derived state',
+      /\{#?await\b|\$derived\(\s*await|\$effect\.pending|#snippet pending|boundary \w/,
+    ],
+    ['state that is tried, or aborts', /getAbortSignal|\bfork\(|from 'svelte\/(store|legacy|reactivity)/],
+    [
+      'moving parts, and actions with an argument',
+      /\b(use:\w+=|(animate|transition|in|out):\w+[=\s}|])(?!.*;)/,
+    ],
+    [
+      'styles in two ways, and lists of classes',
+      /\sstyle="|\sstyle=\{|style:[\w-]+\|important|class=\{\s*[[{]/,
+    ],
+    ['values other than a text', /\smultiple[\s=>]|type="(number|range|date)"|type="reset"/],
+  ])('use no %s, whose code the build leaves out of Svelte', (_, pattern) => {
+    expect(files.filter((file) => pattern.test(readFileSync(join(ROOT, file), 'utf8')))).toEqual([]);
   });
 
   it('are small, and the tests are in folders of the same name', () => {

@@ -61,7 +61,7 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     assert headings == [tab.script("return document.querySelector('h1').innerText")]
     loaded = set(tab.script(LOADED))
     assert {"common.js", "run.js"} <= loaded
-    assert not loaded & {"Overview.js", "Timeline.js", "code.js", "compile.js", "summary.js"}
+    assert not loaded & {"Overview.js", "Timeline.js", "code.js", "summary.js"}
     tab.click("nav a", "Your code")
     tab.wait_text("h1", "of each step")
     assert "code.js" in tab.script(LOADED)
