@@ -215,7 +215,7 @@ const STYLE = `
   dialog th { padding: 2px 20px 2px 0; text-align: left; vertical-align: top; white-space: nowrap; }
   dialog td { padding: 2px 0; overflow-wrap: anywhere; }
   dialog h3 { margin-top: 12px; }
-  details:has(a[href^='export?']) { display: none; }
+  details:has(a[href^='export?']), p:has(a[href^='trace_file?']) ~ * { display: none; }
 `;
 
 async function open(): Promise<void> {

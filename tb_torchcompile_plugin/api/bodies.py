@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.trace_events import lane_events
 from tb_torchcompile_plugin.errors import ApiErrorBody, Notice
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.cache import copies
@@ -95,13 +96,12 @@ def trace_file(file: File) -> Download:
 
 
 def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
-    """Return the events that touch [start, end] ns as a trace of their own, gzipped. Raises UserError."""
+    """Return the events that touch [start, end] ns, and our lanes, as a gzipped trace. Raises UserError."""
     span = timeline.profile.span
     assert span is not None
     timeline.check(*window)
-    start, end = (time + timeline.origin for time in window)
     stem = span.file.name.removesuffix(".gz").removesuffix(".json")
-    return Download(f"{stem}.part.json.gz", started(_trimmed(timeline, span.file, start, end)))
+    return Download(f"{stem}.part.json.gz", started(_trimmed(timeline, span.file, window)))
 
 
 def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -110,9 +110,10 @@ def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
     return chain((first,), blocks)
 
 
-def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[bytes]:
+def _trimmed(timeline: Timeline, file: File, window: tuple[int, int]) -> Iterator[bytes]:
+    start, end = (time + timeline.origin for time in window)
     with copies.local(file) as path:
-        yield from trimmed(timeline.rows.trace, start, end, path)
+        yield from trimmed(timeline.rows.trace, start, end, path, lane_events(timeline, *window))
 
 
 def _raw(file: File) -> Iterator[bytes]:

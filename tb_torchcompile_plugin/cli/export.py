@@ -1,4 +1,4 @@
-"""`tb-torchcompile export LOGDIR FILE`: a run as one HTML file that opens from disk."""
+"""`tb-torchcompile export LOGDIR FILE`: a run as one HTML file that opens from disk, or one step as a trace."""
 
 import argparse
 import glob
@@ -19,24 +19,21 @@ from tb_torchcompile_plugin.torch_names.slices import step_name
 
 def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
-    parser = commands.add_parser("export", help="write a run as one HTML file that opens offline")
+    parser = commands.add_parser("export", help="write a run as one HTML file, or a step as a trace")
     parser.add_argument("logdir", help="a folder or one trace; a path or a URL")
-    parser.add_argument("file", help="the file to write")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("file", nargs="?", help="the HTML file to write")
+    gzipped = "write one step as a trace for Perfetto, gzipped if FILE ends in .gz (default: %(const)s)"
+    target.add_argument("--trace", metavar="FILE", nargs="?", const="step.json.gz", help=gzipped)
     for name in ("run", "worker", "span"):
-        parser.add_argument(
-            f"--{name}",
-            metavar="NAME",
-            dest=f"only_{name}",
-            default="",
-            help=f"this {name} (default: the one that the tab opens)",
-        )
+        only, which = f"only_{name}", f"this {name} (default: the one that the tab opens)"
+        parser.add_argument(f"--{name}", metavar="NAME", dest=only, default="", help=which)
     parser.add_argument(
         "--compare", metavar="RUN", default="", help="include the comparison with another run of the logdir"
     )
     parser.add_argument("--no-code", action="store_true", help="omit source code, graphs and generated code")
-    parser.add_argument(
-        "--step", default="", help="the step to keep in full detail on the timeline: its number or name"
-    )
+    detailed = "step to write, or to keep in full detail: number or name (default: closest to the mean)"
+    parser.add_argument("--step", default="", help=detailed)
     parser.add_argument(
         "--budget",
         type=_megabytes,
@@ -54,7 +51,7 @@ def _megabytes(text: str) -> float:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file
+    session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file or arguments.trace
     with text.progress_bar() as advance:
         export = Export(
             session,
@@ -69,12 +66,12 @@ def _export(arguments: argparse.Namespace) -> None:
             advance=advance,
         )
         _remove_leftovers(file)
+        blocks = export.step_trace(gzipped=file.endswith(".gz")) if arguments.trace else export.blocks()
         with explain_write_errors(file), write_atomically(file) as target:
-            for block in export.blocks():
+            for block in blocks:
                 target.write(block)
     print(visible(f"wrote {file}: {size(os.path.getsize(file))}"), file=sys.stderr)
-    contents = export.contents()
-    for part in (*contents.holds, *contents.left_out):
+    for part in (*export.holds, *([] if arguments.trace else export.contents().left_out)):
         print(visible(f"  {part.what}: {part.text}"), file=sys.stderr)
 
 

@@ -9,5 +9,5 @@ async function e(e){let t=atob(e.textContent),n=Uint8Array.from(t,e=>e.charCodeA
   dialog th { padding: 2px 20px 2px 0; text-align: left; vertical-align: top; white-space: nowrap; }
   dialog td { padding: 2px 0; overflow-wrap: anywhere; }
   dialog h3 { margin-top: 12px; }
-  details:has(a[href^='export?']) { display: none; }
+  details:has(a[href^='export?']), p:has(a[href^='trace_file?']) ~ * { display: none; }
 `;async function m(){let[e,t]=await Promise.all([n(`#contents`),n(`#index`)]),a=new r(e,t);window.fetch=e=>a.ask(String(e)),Object.assign(window,{parent:window});for(let e of document.querySelectorAll(`script[data-file]`))await o(e);Object.assign(window,{torchCompileModules:i});let{place:c,title:l}=a.contents,d=Object.entries(c).filter(([,e])=>e!==``).map(([e,t])=>`&p.torch_compile.${e}=${encodeURIComponent(t)}`).join(``);location.hash||history.replaceState(null,``,`#torch_compile${d}`);let{render:m}=await import(i.get(`index.js`));await m(i.get(`index.css`)),document.title=`torch.compile: ${l}`,document.head.append(s(`style`,p)),f(a,u(a.contents))}m();

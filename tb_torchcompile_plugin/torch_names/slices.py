@@ -26,6 +26,7 @@ RUNTIME_CATS = (
 )
 CALL_CATS = (OPERATOR, LABEL)  # of calls: with record_shapes some of torch's operators are labels
 PROFILER_CATS = ("Trace", OVERHEAD)
+LANE_CAT = "tb_torchcompile_plugin"  # what an exported trace has in addition: this package computes it again
 _OLD_CATS = {  # before torch 1.12, with what torch calls them since then
     "Operator": OPERATOR,
     "Runtime": RUNTIME_CATS[0],

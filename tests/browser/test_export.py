@@ -174,6 +174,7 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recordi
     tab.wait_text("main", "open the logdir in TensorBoard: tensorboard --logdir ")
     tab.go(panel="timeline")
     tab.click("summary", "Save")
+    assert "perfetto" not in tab.text("[role='toolbar']")  # it would open without a trace
     tab.click("a", "The whole trace file")
     tab.wait_text("dialog", "The trace is not included in this file.")
     tab.press(Keys.ESCAPE)

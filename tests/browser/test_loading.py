@@ -61,7 +61,7 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     assert headings == [tab.script("return document.querySelector('h1').innerText")]
     loaded = set(tab.script(LOADED))
     assert {"common.js", "run.js"} <= loaded
-    assert not loaded & {"Overview.js", "Timeline.js", "code.js", "compile.js", "summary.js"}
+    assert not loaded & {"Overview.js", "Timeline.js", "code.js", "summary.js"}
     tab.click("nav a", "Your code")
     tab.wait_text("h1", "of each step")
     assert "code.js" in tab.script(LOADED)
@@ -102,3 +102,25 @@ def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab)
     tab.enter()
     tab.wait_text("h1", "Memory was not recorded.")
     assert all("ERR_BLOCKED" in complaint for complaint in tab.complaints())
+
+
+WRONG = """
+    const asked = window.fetch;
+    const headers = { 'Content-Type': 'application/json' };
+    window.fetch = (address, ...more) => String(address).startsWith('operators')
+        ? Promise.resolve(new Response('{"sentences": 5, "rows": 7}', { headers }))
+        : asked(address, ...more);
+"""
+
+
+def test_a_mistake_while_drawing_costs_one_panel(tab: Tab) -> None:
+    tab.driver.execute_cdp_cmd("Page.enable", {})
+    script = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WRONG})
+    tab.load(run="resnet18", panel="operators")
+    tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    tab.wait_text("main", "could not be displayed")
+    tab.click("main button", "Try again")
+    tab.wait_text("main pre", "TypeError")
+    tab.click("nav a", "Kernels")
+    tab.wait_text("h1", "launches of")
+    tab.leave()

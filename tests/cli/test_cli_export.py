@@ -1,13 +1,20 @@
 """`tb-torchcompile export`: a file that is whole or not there, and what is said of it."""
 
+import gzip
+import json
 import os
 import subprocess
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from browser.panels.exported import exported
 from recordings import Recording
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, LANE_CAT
 from terminal import Run, command_line
 from traces import slice_, write_trace
 
@@ -82,3 +89,46 @@ def test_where_nothing_can_be_read_there_is_no_file(run: Run, tmp_path: Path) ->
     status, out, err = run(tmp_path, tmp_path / "out.html")
     assert (status, out, err.count("\n")) == (1, "", 1) and BROKEN in err
     assert [path.name for path in tmp_path.iterdir()] == [BROKEN]
+
+
+Spans = list[tuple[str, Decimal, Decimal]]  # name, ts and dur in µs
+
+
+def spans(events: list[dict[str, Any]], *cats: str) -> Spans:
+    return [(one["name"], one["ts"], one["dur"]) for one in events if one.get("cat") in cats]
+
+
+@pytest.mark.parametrize(("name", "step"), [("breaks", "ProfilerStep#3"), ("ddp", "ProfilerStep#4")])
+def test_a_step_as_a_trace_has_the_same_kernels_and_our_lanes(
+    run: Run, recording: Recording, tmp_path: Path, name: str, step: str
+) -> None:
+    """In the file times are decimals of µs: they are compared as such."""
+    file = tmp_path / "step.json.gz"
+    status, out, err = run(recording(name), "--trace", file)
+    assert (status, out) == (0, "") and step in err  # by default the one closest to the mean
+    assert run(recording(name), "--trace", tmp_path / "named.json", "--step", step[-1])[0] == 0
+    text = gzip.decompress(file.read_bytes())
+    assert text == (tmp_path / "named.json").read_bytes()
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    source = min(recording(name).rglob("*.pt.trace.json*"))
+    whole = json.loads(source.read_text(), parse_float=Decimal)["traceEvents"]
+    kernels, ours = spans(events, *GPU_CATS), [one for one in events if one.get("cat") == LANE_CAT]
+    first, last = (limit(ts for _, ts, _ in kernels) for limit in (min, max))
+    assert kernels == [one for one in spans(whole, *GPU_CATS) if first <= one[1] <= last]
+    threads = grouped(ours, lambda one: one["tid"])
+    of_kernels = [one for tid, lane in threads.items() if tid.startswith("Kernel categories") for one in lane]
+    again = [(one["args"]["kernel"], one["ts"], one["dur"]) for one in of_kernels]
+    assert sorted(again) == sorted(kernels)
+    assert any(":" in line for one in of_kernels for line in one["args"].get("lines", ()))
+    assert {"Steps", "Compiled regions", "Idle, GPU 0"} <= {*threads}
+    for lane in threads.values():  # Perfetto drops what overlaps on a thread without being nested
+        ends: list[Decimal] = []
+        for _, ts, dur in sorted(spans(lane, LANE_CAT), key=lambda one: (one[1], -one[2])):
+            ends = [end for end in ends if end > ts]
+            assert all(ts + dur <= end for end in ends)
+            ends.append(ts + dur)
+    read = read_trace(str(file))
+    assert not read.notices and LANE_CAT not in read.cats
+    assert sorted(read.dur[read.select(cat=GPU_CATS)].tolist()) == sorted(
+        int(dur * 1000) for *_, dur in kernels
+    )

@@ -178,13 +178,12 @@ class Timeline:
 
     def around_step(self, index: int) -> tuple[int, int]:
         """Return start and end of a profiled step with the GPU work that it launched."""
-        starts, ends = self._steps
+        windows = self.profile.of(StepWindows).windows
         trace, work = self.profile.trace, self.profile.of(gpu_work)
-        step = launching(self.profile.of(StepWindows).windows, trace, trace.launch_of()[work.index])
-        launched = work.index[step == index]
-        finished = trace.ts[launched] + trace.dur[launched] - self.origin
-        end = int(ends[index])
-        return int(starts[index]), max(end, int(finished.max(initial=end)))
+        launched = work.index[launching(windows, trace, trace.launch_of()[work.index]) == index]
+        finished = trace.ts[launched] + trace.dur[launched]
+        end = int(finished.max(initial=windows.ends[index]))
+        return int(windows.starts[index]) - self.origin, end - self.origin
 
     def _rectangles(self, lanes: Sequence[int], runs: Sequence[MergedSlices], names: Codes) -> Rectangles:
         if not runs:

@@ -45,9 +45,7 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Guard: {"user_line": _nothing},
 }
 # Routes that return only such text, and the reason for the empty answer.
-NO_CODE = dict.fromkeys(
-    ("artifact", "code_kernels"), "Code and graphs are not included in this file (--no-code)"
-)
+NO_CODE = dict.fromkeys(("artifact", "code_kernels"), f"Code and graphs are {CODE_LEFT_OUT}")
 
 
 def without_code(answer: Any) -> Any:
@@ -120,12 +118,10 @@ Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]
 _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
 
 LEFT_OUT: Mapping[str, str] = {
-    "all_runs": "Other runs are not included in this file",
-    "baseline": "Other runs are not included in this file",
+    **dict.fromkeys(("all_runs", "baseline"), "Other runs are not included in this file"),
     "timeline_flame": "Flame graphs of a time range are not included in this file",
     "timeline_range": "Measurements of a time range are not included in this file",
-    "timeline_trim": "The trace is not included in this file",
-    "trace_file": "The trace is not included in this file",
+    **dict.fromkeys(("timeline_trim", "trace_file"), "The trace is not included in this file"),
 }
 # Why a question that differs from those that are kept has no answer.
 INCOMPLETE: Mapping[str, str] = {

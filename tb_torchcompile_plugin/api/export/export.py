@@ -1,6 +1,7 @@
-"""One run as one file: the tab, and the answers to what it asks."""
+"""One run as one file: the tab, and the answers to what it asks; or one step of it as a trace."""
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -12,12 +13,13 @@ from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
-from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms
+from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms, timeline_trim
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.profile.steps import StepWindows
 
 
 class ContentLine(msgspec.Struct, frozen=True):
@@ -100,6 +102,18 @@ class Export:
         self.pack.close()
         yield from self.pack.take()
         yield from page.tail(self.contents(), self.pack.index())
+
+    def step_trace(self, *, gzipped: bool) -> Iterator[bytes]:
+        """Yield one step with the work that it launched as a trace; without steps everything. Raises UserError."""
+        if not self.ids[2]:
+            raise catalog.no_trace(self.logdir)
+        timeline = self.session.profile(*self.ids).of(Timeline)
+        stretches = wanted_stretches(timeline, self.step)
+        part = stretches[0 if len(timeline.profile.of(StepWindows)) else -1]
+        self.holds.append(ContentLine(part.name, "open it in https://ui.perfetto.dev, which uploads nothing"))
+        unpack = zlib.decompressobj(wbits=31)
+        for block in timeline_trim(timeline, (part.start, part.end)).blocks:
+            yield block if gzipped else unpack.decompress(block)
 
     def _look(self) -> None:
         """Check that there is a trace or compile data, and the step that is asked for."""

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
 from tb_torchcompile_plugin.api.bodies import Body, body_of
 from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, key_of, without_code
 from tb_torchcompile_plugin.errors import WrongArgument, quoted
+from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps
 
 BUCKETS = 1024  # of a tile; the tab asks for the same tiles
 _OVERVIEW = 3  # levels of which all tiles are there
@@ -217,25 +218,25 @@ class TimelinePart:
 
 
 def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:
-    """Return what is wanted at full detail: this step or the middle one, its neighbours, then everything.
+    """Return what is wanted at full detail: this step or the one closest to the mean, its neighbours, then everything.
 
     Raises WrongArgument for a step that does not exist.
     """
     first, last = timeline.extent
     everything = Detailed("everything", first, last)
-    steps = timeline.describe().steps
-    names = [listed.name for listed in steps]
+    steady, names = timeline.profile.of(steady_steps), timeline.profile.of(StepWindows).names
     if step and step not in names:
         raise WrongArgument(
             f"there is no step {quoted(step)}", next_step=f"Available: {', '.join(names) or 'none'}"
         )
-    if not steps:  # more and more from the middle on
+    if steady is None:  # more and more from the middle on
         middle = (first + last) // 2
         halves = [(last - first) // part // 2 for part in (1024, 256, 64, 16, 4, 2)]
         windows = [_window(max(first, middle - half), min(last, middle + half + 1)) for half in halves]
         return [*windows, everything]
-    middle = names.index(step) if step else len(steps) // 2
-    order = sorted(range(len(steps)), key=lambda index: (abs(index - middle), index))
+    closest = int(steady.rows[np.abs(steady.lengths - steady.step_ns).argmin()])
+    shown = names.index(step) if step else closest
+    order = sorted(range(len(names)), key=lambda index: (abs(index - shown), index))
     return [*(Detailed(names[index], *timeline.around_step(index)) for index in order), everything]
 
 

@@ -374,7 +374,7 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """Return the kind of an event, from its phase, category and name."""
-    if ph == "X":
+    if ph == "X" and cat != slices.LANE_CAT:
         cat = slices.current_cat(cat, str(name))
         if cat == slices.KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator
-from itertools import compress
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
 Flags = npt.NDArray[np.bool_]
-_BLOCK = 256 << 10  # bytes that are compressed at once; chosen by hand
 _ROUNDING_NS = 1  # a float of µs may be off by as much
 
 
@@ -31,17 +30,18 @@ class _Head(msgspec.Struct, gc=False):
 _heads = msgspec.json.Decoder(list[_Head])
 
 
-def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
+def trimmed(trace: Trace, start: int, end: int, path: str, added: Iterable[bytes] = ()) -> Iterator[bytes]:
     """Return as gzip a trace that holds every event of `trace` that touches [start, end], and all its metadata.
 
     start, end: ns as in `Trace.ts`. Events are kept as they were written, in the file's order; one that is no valid
-    JSON is repaired. path: where the file is. Raises UserError at once if it is not the one that was read.
+    JSON is repaired. path: where the file is. added: events that follow these. Raises UserError at once if the file is
+    not the one that was read.
     """
     source = open_source(path)
     if file_identity(path) != tuple(trace.file):
         source.close()
         raise UserError("the file has changed since it was read", file=trace.path, next_step="Reload")
-    return _gzipped(_document(trace.metadata, source, _events(trace, source, start, end)))
+    return _gzipped(_document(trace.metadata, source, chain(_events(trace, source, start, end), added)))
 
 
 def of_process(trace: Trace, part: Part, path: str) -> Iterator[bytes]:
@@ -132,12 +132,5 @@ def _is_json(text: bytes) -> bool:
 
 def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
     squeeze = isal_zlib.compressobj(2, isal_zlib.DEFLATED, 31)
-    waiting: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
-        if size >= _BLOCK:
-            yield squeeze.compress(b"".join(waiting))
-            waiting, size = [], 0
-    yield squeeze.compress(b"".join(waiting)) + squeeze.flush()
+    yield from filter(None, map(squeeze.compress, pieces))
+    yield squeeze.flush()
