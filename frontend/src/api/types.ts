@@ -1722,6 +1722,11 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
+  module: string | null;
+  modules: number | null;
+  differences: string[];
+  others: number | null;
+  avoidable_s: number | null;
 }
 
 export interface Records {

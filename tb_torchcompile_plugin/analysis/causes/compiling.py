@@ -278,8 +278,8 @@ class CacheMissed(Cause):
             yield self.finding(
                 f"{plural(compiled, 'compilation')} missed the compile cache and took "
                 f"{duration(spent * 1e6)}",
-                "This is expected on a first run. Otherwise, keep the folder TORCHINDUCTOR_CACHE_DIR between jobs with "
-                "the same torch version and GPU",
+                "This is expected on a first run, and takes less time if repeated blocks are compiled one by one. "
+                "Otherwise, keep the folder TORCHINDUCTOR_CACHE_DIR between jobs with the same torch version and GPU",
                 {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )

@@ -158,13 +158,12 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     limit: Annotated[int | None, column_head("Recompile limit")]
     # The compilation that was refused; since then, calls that no version fits run eagerly.
     limit_hit: Annotated[str | None, column_head("Refused compilation")]
-    # The class, if it is the `forward` of a module. How many of them the model has: None if one, or unknown.
-    module: Annotated[str | None, column_head("Class")] = None
-    modules: int | None = None
+    module: Annotated[str | None, column_head("Class")] = None  # if it is the `forward` of a module
+    modules: int | None = None  # how many of this class the model has; None if one, or unknown
     # What the modules differ in: the sources of their own guards that led to recompiles.
     differences: Annotated[tuple[str, ...], column_head("Modules differ in")] = ()
     # Modules beyond one for each version. They reuse one or, at the limit, run eagerly; None where that is unknown.
-    others: Annotated[int | None, column_head("Further modules")] = None
+    others: Annotated[int | None, column_head("Further modules", hidden=True)] = None
     # Compile time of versions that exist because the code holds a number of the module.
     avoidable_s: Annotated[float | None, column_head("Avoidable compile time")] = None
 
