@@ -42,7 +42,7 @@ ADVICE = {
     "compiled function.",
     "int": "If this number varies, pass it as a tensor, or use torch._dynamo.mark_unbacked on the tensor whose size it "
     "is; for an attribute of a module, set torch._dynamo.config.allow_unspec_int_on_nn_module = True.",
-    "attribute": "The compiled code holds this number, so modules with other numbers do not share it. Set "
+    "attribute": "The compiled code holds this number, so it does not fit modules or calls with another one. Set "
     "torch._dynamo.config.allow_unspec_int_on_nn_module = True. If the number only selects an element of a list, pass "
     "that element to the module instead.",
     "parameter": "Modules whose parameters have different sizes cannot share a compilation. This is expected.",

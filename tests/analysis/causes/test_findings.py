@@ -736,7 +736,7 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
     assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If it were compiled")
     assert given_up.next_step.startswith(
-        "The guard that failed last is self.global_step == 1. If this number"
+        "The guard that failed last is self.global_step == 1. The compiled code holds"
     )
     assert "allow_unspec_int_on_nn_module = True" in given_up.next_step
 

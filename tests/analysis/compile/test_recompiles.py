@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
         ),
         (
             "0/7: self.layer_idx == 7     # return x / (self.layer_idx + 1)  # /u/train.py:9 in forward",
-            *("value", "self.layer_idx", "7", None, "do not share"),
+            *("value", "self.layer_idx", "7", None, "does not fit"),
         ),
         (
             "0/0: s == 0.0      # return x * s  # /u/train.py:78 in g",
