@@ -25,7 +25,9 @@ kernel_bandwidth_percent = 40.0  # of the device's peak
 memory_percent = 90.0  # of the device's memory
 
 cache_missed_s = 30.0  # compile time of compilations that missed the cache
-sizes_s = 2.0  # compile time of graphs that were recompiled for other sizes
+sizes_s = (
+    2.0  # compile time of graphs that were recompiled for other sizes, or other numbers that modules hold
+)
 cold_start_s = 5.0  # of compile time that cache hits would have skipped
 steps_least = 2
 driver_least = "525.85.12"

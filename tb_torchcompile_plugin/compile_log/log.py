@@ -161,7 +161,10 @@ class CompileLog:
         row = frame.begun()
         row.thread = record.thread
         del row.stack[:]
-        row.stack.extend(self._stack(record.metadata[records.DYNAMO_START].get("stack") or []))
+        start = record.metadata[records.DYNAMO_START]
+        row.stack.extend(self._stack(start.get("stack") or []))
+        added = (name for name in (records.MODULE_CLASS, records.MODULE_COUNT) if name in start)
+        row.metrics.update({name: json.dumps(start[name]) for name in added})
 
     def _stack(self, entries: list[dict[str, Any]]) -> list[pb.Frame]:
         frames = []

@@ -94,14 +94,17 @@ ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+)+): ")
 _PLACE = re.compile(r"#\s*(?P<file>\S+):(?P<line>\d+) in (?P<function>\S+)")
 _MISMATCH = re.compile(
     r"^tensor '(?P<source>.+?)' (?P<what>size|stride|rank|dtype|requires_grad|dispatch key set|device)"
-    r" mismatch(?: at index (?P<index>\d+))?\. expected (?P<old>.+?), actual (?P<new>.+?)$"
+    r" mismatch(?: at index (?P<index>\d+))?\. expected (?P<old>.+?)(?:, actual (?P<new>.+?))?(?:\. Guard .+)?$"
 )
+is_of_self = contains(r"\bself[.\[]|L\['self'\]")  # a guard; newer versions of torch name locals without `L`
+_AS_WHOLE: dict[GuardKind, str] = {"tensor_size": "the size of ", "type": "the type of "}
+_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
 _GUARDS: tuple[tuple[GuardKind, str], ...] = (
     ("global_state", r"GLOBAL_STATE changed: (?P<source>.+)$"),
     ("type", r"___check_type_id\((?P<source>.+?), \d+\)(?:, type=<class '(?P<old>[^']+)'>)?"),
     ("type", r"expected type of '(?P<source>.+?)' to be .*?found <class '(?P<new>[^']+)'>"),
     ("identity", r"___check_obj_id\((?P<source>.+?), \d+\)"),
-    ("length", r"len\((?P<source>.+)\) == (?P<old>\d+)$"),
+    ("length", r"len\((?P<source>.+)\) [=!]= (?P<old>\d+)$"),
     ("shape", r".*?(?P<source>\S+\.(?:size|stride)\(\)\[(?P<index>\d+)\])"),
     ("value", r"(?P<source>[^=<>!]+?) == (?P<old>.+)$"),
 )
@@ -115,6 +118,11 @@ def guard_kind(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
         if match := re.match(pattern, guard):
             return kind, match.groupdict()
     return "other", {}
+
+
+def difference(kind: GuardKind, source: str) -> str:
+    """Return "the size of self.up.bias" for `self._modules['up']._parameters['bias']`; of values only their name."""
+    return _AS_WHOLE.get(kind, "") + _MEMBER.sub(r".\1", source)
 
 
 def guarded_at(reason: str) -> tuple[str, int] | None:

@@ -71,6 +71,9 @@ SUPPRESS_ERRORS = "config_suppress_errors"
 # Of torch from 2.8 on; for older ones it is taken from the settings, where it had another name until torch 2.6.
 RECOMPILE_LIMIT = "config_recompile_limit"
 RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
+# Not of torch: what the recorder adds to DYNAMO_START, and keeps among the metrics. The class of the module whose call
+# is compiled, and how many modules of this class its model has.
+MODULE_CLASS, MODULE_COUNT = "module_class", "module_count"
 CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
 CUDAGRAPH_TIME = "runtime_cudagraphify_time_us"
 # What a row of a compilation counts, by its own name and torch's.

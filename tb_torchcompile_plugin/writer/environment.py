@@ -5,19 +5,21 @@ Modules are looked up among the loaded ones: reading must not be what imports to
 
 import contextlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import socket
 import sys
 import time
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Environment
 from tb_torchcompile_plugin.torch_names.caches import SETTINGS
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
-from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
+from tb_torchcompile_plugin.torch_names.records import ID_FIELDS, MODULE_CLASS, MODULE_COUNT
 
 # A list of names, not a pattern: an environment holds secrets.
 _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
@@ -138,6 +140,30 @@ def compiling_now() -> dict[str, int]:
     current = None if context is None else context.current_compile_id()
     fields = {name: getattr(current, name, None) for name in ID_FIELDS}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def module_compiled_now(function: dict[str, Any]) -> dict[str, Any]:
+    """Return the class of the module whose `forward` this thread compiles, and how many such modules its model has.
+
+    The model is the outermost module that is being called. function: the last entry of the stack in Dynamo's record.
+    Empty if another function is compiled. Raises IndexError where no module is called, and what modules raise.
+    """
+    call = sys.modules["torch.nn"].Module._wrapped_call_impl.__code__
+    called: list[Any] = []  # innermost first
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is call:
+            called.append(frame.f_locals["self"])
+        frame = frame.f_back
+    one, model = called[0], called[-1]
+    kind = type(one._modules.get("_orig_mod", one))  # not the wrapper that torch.compile returns
+    code = inspect.unwrap(kind.forward).__code__
+    if (code.co_name, code.co_firstlineno) != (function["name"], function["line"]):
+        return {}
+    alike = [module for module in model.modules() if type(module) is kind]
+    # With `block.compile()` those that are compiled; otherwise nothing is known of single modules.
+    count = sum(bool(module._compiled_call_impl) == bool(one._compiled_call_impl) for module in alike)
+    return {MODULE_CLASS: readable(kind.__qualname__), MODULE_COUNT: count}
 
 
 def file_names() -> dict[int, str]:

@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import (
     CUDAGRAPH_SKIPS,
     is_cudagraph_skip,
 )
-from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
+from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, DYNAMO_START, METRICS
 from tb_torchcompile_plugin.writer.compiler_calls import (
     note_compiler_calls,
     put_compiler_calls,
@@ -43,6 +43,7 @@ from tb_torchcompile_plugin.writer.environment import (
     cudagraph_skips,
     file_names,
     fill_environment,
+    module_compiled_now,
 )
 from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
 from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
@@ -192,6 +193,10 @@ class Recorder:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
         stop_noting_methods()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
+        # Only for the first version of a frame: counting 10,000 modules takes some 10 ms.
+        if (start := metadata.get(DYNAMO_START)) and metadata.get("frame_compile_id") == 0:
+            with contextlib.suppress(Exception):  # another torch, or an unusual module
+                metadata = {**metadata, DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
         self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
         if METRICS in metadata or BACKWARD_METRICS in metadata:
             self._times.collect()

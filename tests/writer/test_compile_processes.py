@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from live import needs_torch, run, run_all, summaries
+from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -114,25 +116,38 @@ REGIONAL = """
     from tb_torchcompile_plugin import CompileRecorder
 
     class Block(torch.nn.Module):
-        def __init__(self):
+        def __init__(self, index):
             super().__init__()
-            self.linear = torch.nn.Linear(8, 8)
+            self.linear, self.index = torch.nn.Linear(8, 8 + index // WIDER), index
 
         def forward(self, x):
-            return self.linear(x).relu()
+            return self.linear(x)[:, :8] * FACTOR
 
-    model = torch.nn.Sequential(*(Block() for _ in range(5)))
-    for block in model:
+    model = torch.nn.Sequential(*(Block(index) for index in range(6)))
+    torch._dynamo.config.recompile_limit = 3
+    for block in model[:5]:
         block.compile(backend="aot_eager")
     with CompileRecorder("logs"):
         model(torch.ones(2, 8, requires_grad=True))
 """
 
 
-def test_a_region_compiled_once_serves_all_its_instances(tmp_path: Path) -> None:
-    run(REGIONAL, tmp_path)
+@pytest.mark.parametrize(
+    ("factor", "wider", "expected"),
+    [
+        ("2", "9", (5, 1, 4, ())),
+        ("self.index", "9", (5, 3, 2, ("self.index",))),
+        ("2", "3", (5, 2, 3, ("the size of self.linear.bias",))),
+    ],
+)
+def test_modules_of_one_class_share_compilations_unless_they_differ(
+    tmp_path: Path, factor: str, wider: str, expected: tuple[object, ...]
+) -> None:
+    run(REGIONAL.replace("FACTOR", factor).replace("WIDER", wider), tmp_path)
     (summary,) = summaries(tmp_path / "logs")
-    assert [(row.key.compile_id, row.function) for row in summary.compilations] == [("0/0", "forward")]
+    (frame,) = data_of(summary).of(recompiled_frames)
+    assert (frame.module, frame.function) == ("Block", "forward")
+    assert (frame.modules, len(frame.versions), frame.others, frame.differences) == expected
 
 
 POOL = """

@@ -8,17 +8,20 @@ from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step, run_facts
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
+    ADVICE,
     FailedGuard,
+    RecompiledFrame,
     frame_of,
     recompiled_frames,
     recompiles,
+    sharing,
 )
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural, seconds
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
 from tb_torchcompile_plugin.profile.gpu_work import busy
@@ -221,17 +224,39 @@ class RecompileLimit(Cause):
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         limits = [row for row in data.of(problems) if row.kind == "limit"]
-        by_frame = {(frame.epoch, frame.frame): frame.versions for frame in data.of(recompiled_frames)}
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
-            versions = by_frame.get((row.epoch, frame_of(row.compile_id)), [])
+            frame, advice = at_recompile_limit(data, row)
+            versions = frame.versions if frame else []
             yield self.finding(
                 f"{row.function or 'A frame'} was compiled {often(len(versions))}, hit the recompile limit, and now "
-                "runs eagerly",
-                "Check which guard fails each time: mark the value as dynamic, or keep it constant. "
-                "torch._dynamo.config.recompile_limit raises the limit",
+                f"runs eagerly{modules_clause(frame)}",
+                f"{advice.rstrip('.')}. torch._dynamo.config.recompile_limit raises the limit",
                 {"versions": len(versions)},
                 severity="critical",
                 row=f"compilation:{row.compile_id},{row.epoch},forward",
+            )
+
+
+class ModulesCompiledApart(Cause):
+    """Modules of one class do not share a compilation: the code of each holds another number (info)."""
+
+    id = "modules_compiled_apart"
+    panel = "recompiles"
+    superseded_by = ("frame_given_up", "recompile_limit", "recompiles")
+    limits = ("sizes_s",)
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        for frame in data.of(recompiled_frames):
+            saved_s = frame.avoidable_s or 0.0
+            if saved_s < thresholds.sizes_s:
+                continue
+            yield self.finding(
+                f"{sharing(frame)} Sharing one would save up to {seconds(saved_s)} of compile time",
+                ADVICE["attribute"],
+                {"modules": frame.modules, "compilations": len(frame.versions), "compile_s": saved_s},
+                severity="info",
+                row=f"recompiles:{frame.versions[-1].compile_id},{frame.epoch}",
+                where=[at_line(frame.file, frame.line)],
             )
 
 
@@ -253,8 +278,8 @@ class CacheMissed(Cause):
             yield self.finding(
                 f"{plural(compiled, 'compilation')} missed the compile cache and took "
                 f"{duration(spent * 1e6)}",
-                "This is expected on a first run. Otherwise, keep the folder TORCHINDUCTOR_CACHE_DIR between jobs with "
-                "the same torch version and GPU",
+                "This is expected on a first run, and takes less time if repeated blocks are compiled one by one. "
+                "Otherwise, keep the folder TORCHINDUCTOR_CACHE_DIR between jobs with the same torch version and GPU",
                 {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )
@@ -270,6 +295,11 @@ class CacheMissed(Cause):
             )
 
 
+def modules_clause(frame: RecompiledFrame | None) -> str:
+    """Return ". 12 Block modules (model.py:7): 8 compilations, …", "" without several modules."""
+    return f". {sharing(frame).rstrip('.')}" if frame and frame.modules else ""
+
+
 def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
     """Return ". The guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
     texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
@@ -280,9 +310,16 @@ def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
     return f". {which} that failed: {'; '.join(texts[: thresholds.MAX_NAMES])}{more}"
 
 
-def failed_guard_advice(guard: FailedGuard | None) -> str:
-    """Return "The guard that failed last is s == 0. If this number varies, …", "" where nothing is advised."""
-    return f"The guard that failed last is {_short(guard)}. {guard.advice}" if guard and guard.advice else ""
+def at_recompile_limit(data: CompileData, row: Problem) -> tuple[RecompiledFrame | None, str]:
+    """Return a frame at the limit, and what to do about the guard that failed when it was last compiled."""
+    key = row.epoch, frame_of(row.compile_id)
+    frames = (frame for frame in data.of(recompiled_frames) if (frame.epoch, frame.frame) == key)
+    failures = (again for again in data.of(recompiles) if (again.epoch, frame_of(again.compile_id)) == key)
+    guards = [guard for again in failures for guard in again.guards[:1]]
+    advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"
+    if guards and guards[-1].advice:
+        advice = f"The guard that failed last is {_short(guards[-1])}. {guards[-1].advice}"
+    return next(frames, None), advice
 
 
 def _short(guard: FailedGuard) -> str:

@@ -17,13 +17,13 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     split_code,
     step_after,
 )
-from tb_torchcompile_plugin.analysis.causes.compiling import failed_guard_advice
+from tb_torchcompile_plugin.analysis.causes.compiling import at_recompile_limit, modules_clause
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
-from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per_step, duration, often, plural
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
@@ -563,13 +563,9 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can continue after it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
-    # The guard that failed when the frame was compiled for the last time.
-    failures = context.rows(recompiles)
-    frame = row.epoch, frame_of(row.compile_id)
-    same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
-    guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
-    advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"
-    return "it hit the recompile limit", failed_guard_advice(guard) or advice
+    assert context.profile.data is not None, "a problem without compile data"
+    frame, advice = at_recompile_limit(context.profile.data, row)
+    return f"it hit the recompile limit{modules_clause(frame)}", advice
 
 
 def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:

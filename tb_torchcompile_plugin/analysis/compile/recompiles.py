@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, joined_names, often, plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
@@ -31,7 +32,7 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 SymbolOrigin = Literal["asked", "changed", "data"]
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 SIZE = ".size()["  # behind an input, in the source of one of its sizes
-_ADVICE = {
+ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
     "or compile with dynamic=True. If only the last batch of a data set is shorter, drop_last=True avoids it.",
     "tensor_property": "Convert {source} to one dtype, device, layout and requires_grad before the call.",
@@ -41,6 +42,10 @@ _ADVICE = {
     "compiled function.",
     "int": "If this number varies, pass it as a tensor, or use torch._dynamo.mark_unbacked on the tensor whose size it "
     "is; for an attribute of a module, set torch._dynamo.config.allow_unspec_int_on_nn_module = True.",
+    "attribute": "The compiled code holds this number, so it does not fit modules or calls with another one. Set "
+    "torch._dynamo.config.allow_unspec_int_on_nn_module = True. If the number only selects an element of a list, pass "
+    "that element to the module instead.",
+    "parameter": "Modules whose parameters have different sizes cannot share a compilation. This is expected.",
     "value": "A constant of the program changed. Compile one function for each value, or pass it as a tensor.",
     "type": "The type of {source} changed. Convert it to one type before the call.",
     "identity": "{source} is not the object that was compiled for. Create it once and keep it, or pass it as an "
@@ -141,7 +146,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class RecompiledFrame(msgspec.Struct, frozen=True):
-    """A frame with more than one version."""
+    """A frame with more than one version, or the `forward` of several modules."""
 
     frame: str
     epoch: int
@@ -153,6 +158,14 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     limit: Annotated[int | None, column_head("Recompile limit")]
     # The compilation that was refused; since then, calls that no version fits run eagerly.
     limit_hit: Annotated[str | None, column_head("Refused compilation")]
+    module: Annotated[str | None, column_head("Class")] = None  # if it is the `forward` of a module
+    modules: int | None = None  # how many of this class the model has; None if one, or unknown
+    # What the modules differ in: the sources of their own guards that led to recompiles.
+    differences: Annotated[tuple[str, ...], column_head("Modules differ in")] = ()
+    # Modules beyond one for each version. They reuse one or, at the limit, run eagerly; None where that is unknown.
+    others: Annotated[int | None, column_head("Further modules", hidden=True)] = None
+    # Compile time of versions that exist because the code holds a number of the module.
+    avoidable_s: Annotated[float | None, column_head("Avoidable compile time")] = None
 
 
 class RecompileReport(msgspec.Struct, frozen=True):
@@ -160,7 +173,7 @@ class RecompileReport(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]
     recompiles: tuple[Recompile, ...]
-    frames: Annotated[tuple[RecompiledFrame, ...], column_head("Functions with several versions")]
+    frames: Annotated[tuple[RecompiledFrame, ...], column_head("Functions with several versions or modules")]
 
 
 def recompiles(data: CompileData) -> list[Recompile]:
@@ -235,9 +248,10 @@ def recompiles_headline(data: CompileData) -> str:
 
 
 def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
-    """Return the frames with several versions, or that hit the limit, in the order of their first version."""
+    """Return the frames with several versions or modules, or that hit the limit, in order of their first version."""
     rows = (row for row in data.summary.compilations if row.direction == FORWARD and row.key.compile_id)
     by_frame = grouped(rows, lambda row: (row.key.epoch, frame_of(row.key.compile_id)))
+    again = grouped(data.of(recompiles), lambda row: (row.epoch, frame_of(row.compile_id)))
     frames, times = [], data.of(seconds_by_frame)
     for (epoch, frame), compiled in by_frame.items():
         failures = [row for row in compiled if row.HasField("failure")]
@@ -249,20 +263,60 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
             for row in compiled
             if not row.HasField("failure")
         ]
-        if len(versions) > 1 or first_refused:
-            frames.append(
-                RecompiledFrame(
-                    frame=frame,
-                    epoch=epoch,
-                    function=compiled[0].function,
-                    file=compiled[0].file,
-                    line=record.optional_number(compiled[0], "line"),
-                    versions=versions,
-                    limit=json.loads(limits[-1]) if limits else None,
-                    limit_hit=first_refused.key.compile_id if first_refused else None,
-                )
-            )
+        row = RecompiledFrame(
+            frame=frame,
+            epoch=epoch,
+            function=compiled[0].function,
+            file=compiled[0].file,
+            line=record.optional_number(compiled[0], "line"),
+            versions=versions,
+            limit=json.loads(limits[-1]) if limits else None,
+            limit_hit=first_refused.key.compile_id if first_refused else None,
+        )
+        row = _add_modules(row, compiled, again.get((epoch, frame), []))
+        if len(versions) > 1 or first_refused or row.modules:
+            frames.append(row)
     return frames
+
+
+def _add_modules(
+    row: RecompiledFrame, compiled: list[Compilation], again: list[Recompile]
+) -> RecompiledFrame:
+    """Add how many modules the versions are for, and what these differ in."""
+    modules = max(json.loads(row.metrics.get(records.MODULE_COUNT, "0")) for row in compiled)
+    own = [recompile.guards[0] for recompile in again if names.is_of_self(recompile.guard)]
+    differences = (names.difference(guard.kind, guard.source or guard.text) for guard in own)
+    # One recompile for an input is usual: that of the first module often requires no gradient.
+    is_known = modules > 1 and len(again) - len(own) <= 1
+    return msgspec.structs.replace(
+        row,
+        module=json.loads(compiled[0].metrics.get(records.MODULE_CLASS, "null")),
+        modules=modules if modules > 1 and row.versions else None,
+        differences=tuple(dict.fromkeys(differences)),
+        others=max(modules - len(row.versions), 0) if is_known else None,
+        avoidable_s=sum(row.duration_s or 0 for row in again if row.advice == ADVICE["attribute"]) or None,
+    )
+
+
+def shared_modules(data: CompileData) -> tuple[str, ...]:
+    """Say of each class how many compilations its modules share, and what keeps them apart."""
+    return tuple(filter(None, map(sharing, data.of(recompiled_frames))))
+
+
+def sharing(frame: RecompiledFrame) -> str:
+    """Say "12 Block modules (model.py:7): 8 compilations, 4 modules run eagerly. They differ in self.index."."""
+    versions, line = plural(len(frame.versions), "compilation"), at_line(frame.file, frame.line)
+    differ = joined_names(frame.differences[:MAX_NAMES])
+    if not frame.modules:
+        name = frame.module or frame.function
+        return f"{name} ({line}): {versions}. Its modules or calls differ in {differ}." if differ else ""
+    rest = f", reused {often(frame.others)}" if frame.others else ""
+    if frame.others and frame.limit_hit:
+        rest = f", {plural(frame.others, 'module')} run{'s' if frame.others == 1 else ''} eagerly"
+    why = f" They differ in {differ}." if differ else ""
+    if len(frame.versions) > 1 and not differ:
+        why = " They do not differ: inputs or global state led to the recompiles."
+    return f"{frame.modules:,} {frame.module} modules ({line}): {versions}{rest}.{why}"
 
 
 def recompile_moments(profile: Profile) -> list[Recompile]:
@@ -343,7 +397,8 @@ def recompile_report(about: Profile | CompileData) -> RecompileReport:
             about.of(recompiled_frames),
         )
     refused = (refusal(frame) for frame in frames if frame.limit_hit)
-    return RecompileReport((sentence, *refused), tuple(rows or ()), tuple(frames))
+    shared = filter(None, map(sharing, frames))
+    return RecompileReport((sentence, *refused, *shared), tuple(rows or ()), tuple(frames))
 
 
 def refusal(frame: RecompiledFrame) -> str:
@@ -373,7 +428,9 @@ def failed_guard(reason: str) -> FailedGuard:
     text = first_line.partition("  #")[0].strip()
     kind, groups = names.guard_kind(text)
     file, line = names.guarded_at(body) or (None, None)
-    topic = names.number_kind(groups.get("old") or "") if kind == "value" else kind
+    topic: str = names.number_kind(groups.get("old") or "") if kind == "value" else kind
+    if names.is_of_self(text):
+        topic = {"int": "attribute", "tensor_size": "parameter"}.get(topic, topic)
     values = {name: value or "it" for name, value in groups.items()}
     return FailedGuard(
         entry=entry["entry"] if entry else None,
@@ -384,7 +441,7 @@ def failed_guard(reason: str) -> FailedGuard:
         new=groups.get("new"),
         file=file,
         line=line,
-        advice=_ADVICE[topic].format_map({"source": "it", "index": "0", **values}),
+        advice=ADVICE[topic].format_map({"source": "it", "index": "0", **values}),
     )
 
 

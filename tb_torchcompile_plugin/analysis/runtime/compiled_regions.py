@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     other_artifacts,
     status_headline,
 )
+from tb_torchcompile_plugin.analysis.compile.recompiles import shared_modules
 from tb_torchcompile_plugin.analysis.formatting import count_per_step, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import batch_sizes, requested_graphs
 from tb_torchcompile_plugin.analysis.sheet import column_head
@@ -318,7 +319,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     profile = about if isinstance(about, Profile) else None
     data = about if isinstance(about, CompileData) else about.data
     ran = profile.of(compiled_regions) if profile else []
-    sentences = [data.of(status_headline)] if data else []
+    sentences = [data.of(status_headline), *data.of(shared_modules)] if data else []
     if profile:
         sentences.append(profile.of(headline))
         sentences += [_FRAMES_UNKNOWN] if ran and profile.of(frame_times) is None else []

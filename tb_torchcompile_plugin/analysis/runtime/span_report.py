@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
     recompiled_frames,
     recompiles,
     recompiles_headline,
+    shared_modules,
 )
 from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
@@ -232,7 +233,7 @@ def compile_report(data: CompileData) -> Compile:
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(breaks.reported_headline),
             "overview": f"{'' if data.has_trace else 'No trace was read. '}{data.of(compiled_sentence)}",
-            "recompiles": data.of(recompiles_headline),
+            "recompiles": " ".join((data.of(recompiles_headline), *data.of(shared_modules))),
         },
         warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
     )

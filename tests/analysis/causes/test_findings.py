@@ -582,16 +582,35 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "compile_does_not_pay",  # tests/analysis/pays
         "dynamic_shapes",
     }
-    of_data = {"no_trace", "recompile_limit", "cache_missed"}
+    of_data = {"no_trace", "recompile_limit", "cache_missed", "modules_compiled_apart"}
     assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
     assert compile_findings(data_of(CompileSummary())) == []
 
 
 def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> None:
     data = data_of(CompileSummary())
-    assert findings(data).rules == len({"no_trace", "recompile_limit", "cache_missed", "cudagraphs_skipped"})
+    assert findings(data).rules == 5  # these, and cudagraphs_skipped
     trace = read_trace(str(write_trace(tmp_path, steps())), workers=1)
     assert findings(Profile(trace, data)).rules == len(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("guard", "seconds", "is_found"),
+    [("self.index == {}", 1.1, True), ("self.index == {}", 0.9, False), ("self.training == True", 9, False)],
+)
+def test_modules_that_hold_numbers_of_their_own_do_not_share(
+    guard: str, seconds: float, is_found: bool
+) -> None:
+    summary = CompileSummary()
+    for number in range(3):
+        row = summary.compilations.add(function="forward", start_ns=number, duration_ns=round(seconds * 1e9))
+        row.key.compile_id = f"0/{number}"
+        row.metrics.update({"module_class": '"Block"', "module_count": "4"})
+        if number:
+            again = summary.recompiles.add(reasons=[f"0/{number - 1}: {guard.format(number - 1)}"])
+            again.key.compile_id = row.key.compile_id
+    found = [row for row in compile_findings(data_of(summary)) if row.rule == "modules_compiled_apart"]
+    assert [row.evidence["modules"] for row in found] == [4] * is_found
 
 
 def test_several_gpus_in_one_process(tmp_path: Path) -> None:
@@ -728,7 +747,7 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
     assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If it were compiled")
     assert given_up.next_step.startswith(
-        "The guard that failed last is self.global_step == 1. If this number"
+        "The guard that failed last is self.global_step == 1. The compiled code holds"
     )
     assert "allow_unspec_int_on_nn_module = True" in given_up.next_step
 

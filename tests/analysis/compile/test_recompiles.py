@@ -19,6 +19,19 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
             *("tensor_property", "x", "Float", "Double", "one dtype"),
         ),
         (
+            "0/1: tensor 'self._modules['up']._parameters['bias']' size mismatch at index 0. expected 64, actual 128. "
+            "Guard failed on a parameter, consider using torch._dynamo.config.force_parameter_static_shapes = False",
+            *("tensor_size", "self._modules['up']._parameters['bias']", "64", "128", "is expected"),
+        ),
+        (
+            "0/0: tensor 'x' requires_grad mismatch. expected requires_grad=0",
+            *("tensor_property", "x", "requires_grad=0", None, "one dtype"),
+        ),
+        (
+            "0/7: self.layer_idx == 7     # return x / (self.layer_idx + 1)  # /u/train.py:9 in forward",
+            *("value", "self.layer_idx", "7", None, "does not fit"),
+        ),
+        (
             "0/0: s == 0.0      # return x * s  # /u/train.py:78 in g",
             "value",
             "s",
@@ -42,6 +55,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
             "Create it once",
         ),
         ("0/0: len(L['xs']) == 2", "length", "L['xs']", "2", None, "number of elements"),
+        ("0/1: len(self._modules) != 2", "length", "self._modules", "2", None, "number of elements"),
         ("0/0: 2 <= L['x'].size()[0]", "shape", "L['x'].size()[0]", None, None, "range"),
         ("something torch has not said yet", "other", None, None, None, "TORCH_LOGS"),
     ],
