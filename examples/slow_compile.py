@@ -1,6 +1,6 @@
 """Compiles distinct blocks for about half a minute on a CPU: run `tb-torchcompile watch runs` or TensorBoard meanwhile.
 
-    python examples/slow_compile.py runs/slow 12
+python examples/slow_compile.py runs/slow 12
 """
 
 import sys

@@ -8,12 +8,12 @@ from rich.live import Live
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.api.catalog import Catalog
 from tb_torchcompile_plugin.api.session import check
-from tb_torchcompile_plugin.cli.text_table import Plain, print_lines, stdout_console
+from tb_torchcompile_plugin.cli.text_table import Plain, print_whole, stdout_console
 from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 
 _PAUSE_S = 1.0  # as often as the files change
 _LISTING_SHARE = 0.1  # of the time, that listing a large logdir may take
-Lines = dict[tuple[str, CompileStatus], str]
+Lines = dict[tuple[object, ...], str]  # by process and what it compiles
 
 
 def watch(logdir: str, *, once: bool) -> None:
@@ -24,25 +24,26 @@ def watch(logdir: str, *, once: bool) -> None:
     check(logdir)
     catalog, console = Catalog([("", logdir)]), stdout_console()
     if once:
-        print_lines(console, *_lines(catalog).values() or ["Nothing is compiling"])
+        for line in _lines(catalog).values() or ["Nothing is compiling"]:
+            print_whole(console, line)
         return
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, transient=True) as live:
-        printed: set[tuple[object, ...]] = set()
+        printed: Lines = {}
         while True:
             began_s, lines = time.monotonic(), _lines(catalog)
             if console.is_terminal:
                 live.update(Plain("\n".join(lines.values()) or "Nothing is compiling"), refresh=True)
             else:
-                states = {(run, row.rank, row.pid, row.state): text for (run, row), text in lines.items()}
-                print_lines(console, *(text for state, text in states.items() if state not in printed))
-                printed = set(states)
+                for state in lines.keys() - printed.keys():
+                    print_whole(console, lines[state])
+            printed = lines
             time.sleep(max(_PAUSE_S, (time.monotonic() - began_s) / _LISTING_SHARE))
 
 
 def _lines(catalog: Catalog) -> Lines:
     """Return a line for each process that compiles."""
     compiling = catalog.look().compiling()
-    return {(run, row): _line(run, row) for run, rows in compiling.items() for row in rows}
+    return {(run, row.pid, row.state): _line(run, row) for run, rows in compiling.items() for row in rows}
 
 
 def _line(run: str, row: CompileStatus) -> str:

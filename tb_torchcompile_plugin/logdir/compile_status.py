@@ -1,7 +1,6 @@
 """The status file of a process that compiles: what it compiles now, next to where its summaries are written.
 
-The process replaces it about once a second and removes it when compiling ends. Standard library only: the writer runs
-inside training.
+The process replaces it about once a second and removes it when compiling ends. Standard library only.
 """
 
 import os

@@ -83,8 +83,8 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     While torch compiles, a small file next to these (`{worker}.{pid}.pt.compiling`) shows what, in which phase and
     since when, for All runs, Overview and `tb-torchcompile watch`. A thread that exists only meanwhile writes it.
 
-    on_progress: called by that thread with one line at each change, such as "compiling forward (train.py:58), 0/0
-    forward, inductor, 12 s"; `print`, for example. What it raises is ignored.
+    on_progress: a function that another thread calls at each change while torch compiles, with a line such as
+    "compiling forward (train.py:58), 0/0 forward, inductor, 12 s"; `print`, for example. What it raises is ignored.
 
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` is set **before
     compiling** (it is part of the generated code). GPU: kernels are classified by the names that inductor generates;

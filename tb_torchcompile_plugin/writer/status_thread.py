@@ -1,8 +1,7 @@
 """Keep a status file while torch compiles: what, since when, in which phase.
 
 A thread that exists only while something compiles reads the records once a second, writes the file, and calls the
-program's own callback: a full or hanging disk never blocks a compilation. In steady state there are no records, and so
-no thread.
+program's own callback: a hanging disk never blocks a compilation. In steady state no record starts it.
 """
 
 import contextlib

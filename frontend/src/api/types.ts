@@ -1742,6 +1742,7 @@ export interface RunRef {
   workers: WorkerRef[];
   ranks: number;
   job_bytes: number;
+  compiling: string;
 }
 
 export interface RunRow {
@@ -1759,6 +1760,7 @@ export interface RunRow {
   compilations: number | null;
   recorded_s: number | null;
   ranks: number;
+  compiling: string;
   worker: string;
   span: string | null;
   severity: Severity | null;
