@@ -59,10 +59,9 @@ class CompileStatus:
 
 def host_name() -> str:
     """Return the machine within which a process id has one meaning: containers may share the name of their host."""
-    try:
+    namespace = "?"
+    with suppress(OSError):  # not Linux
         namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux
-        namespace = "?"
     return f"{socket.gethostname()} {namespace}"
 
 

@@ -97,7 +97,7 @@ class Recorder:
         self._sampler = Sampler()
         self._steps = StepClock(self, self._sampler)
         self._triton: TritonFiles | None = None
-        self.status = StatusThread(self)
+        self.status = StatusThread(self.newest_stem, self.read_log, lambda: self.taken)
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
@@ -256,15 +256,13 @@ class Recorder:
 
     def newest_stem(self) -> str | None:
         """Return `{folder}/{worker}` of the newest output, None without one."""
-        newest = list(self._outputs)[-1:]
-        return newest[0].stem if newest else None
+        return next((output.stem for output in reversed(list(self._outputs))), None)
 
     def read_log(self, read: Callable[[CompileLog], CompileStatus | None]) -> CompileStatus | None:
         """Return what is read from the log with all records until now; None before one was started."""
         self._drain(wait=True)
         with self._lock:
-            log = next(iter(self._logs.values()), None)
-            return None if log is None else read(log)
+            return next((read(log) for log in self._logs.values()), None)
 
     def summary(self, capture: str) -> CompileSummary:
         """Return everything recorded so far. `write` is the way that never raises."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.logdir.compile_status import MAX_TEXT, CompileStatus, host_name
@@ -20,12 +20,8 @@ from tb_torchcompile_plugin.logdir.discovery import status_name
 from tb_torchcompile_plugin.logdir.filesystem import write_atomically
 from tb_torchcompile_plugin.torch_names import records
 
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.writer.recorder import Recorder
-
 INTERVAL_S = 1.0  # between updates; what compiles faster has no file
-# Without any record: a compilation that crashed may leave marks without an end. One operator of max-autotune can take
-# minutes; an hour without a record was never seen.
+# Without any record: what crashed may leave marks without an end. Max-autotune can be silent for minutes.
 _MAX_SILENT_S = 3600.0
 _END_S = 0.1  # that the end of the program, or a fork, waits for the thread
 
@@ -33,8 +29,14 @@ _END_S = 0.1  # that the end of the program, or a fork, waits for the thread
 class StatusThread:
     """The status of this process. There is one."""
 
-    def __init__(self, recorder: "Recorder") -> None:
-        self._recorder = recorder
+    def __init__(
+        self,
+        newest_stem: Callable[[], str | None],
+        read_log: Callable[[Callable[[CompileLog], CompileStatus | None]], CompileStatus | None],
+        taken: Callable[[], int],
+    ) -> None:
+        """Take methods of the recorder. taken: returns the number of records until now."""
+        self._newest_stem, self._read_log, self._taken = newest_stem, read_log, taken
         self.on_progress: Callable[[str], None] | None = None
         self.reset()
         # No fork while the thread runs: the child of one with threads gets their locks, and Python warns.
@@ -52,7 +54,7 @@ class StatusThread:
     def begin(self) -> None:
         """Start the thread if it does not run; takes less than a microsecond otherwise. Called for each record."""
         with self._lock:
-            stem = None if self._thread else self._recorder.newest_stem()
+            stem = None if self._thread else self._newest_stem()
             if self._thread or not (stem or self.on_progress):
                 return
             self._end = threading.Lock()
@@ -77,8 +79,8 @@ class StatusThread:
         with contextlib.suppress(BaseException):
             try:
                 while not end.acquire(timeout=INTERVAL_S):
-                    silent, taken = 0 if self._recorder.taken > taken else silent + 1, self._recorder.taken
-                    status = self._recorder.read_log(self._status)
+                    silent, taken = 0 if self._taken() > taken else silent + 1, self._taken()
+                    status = self._read_log(self._status)
                     if status is not None and silent * INTERVAL_S < _MAX_SILENT_S:
                         self._publish(status, path)
                     elif self._has_ended(taken):
@@ -89,7 +91,7 @@ class StatusThread:
     def _has_ended(self, taken: int) -> bool:
         """Whether no record came meanwhile; then the next one starts another thread."""
         with self._lock:
-            if self._recorder.taken == taken and self._thread is threading.current_thread():
+            if self._taken() == taken and self._thread is threading.current_thread():
                 self._thread = None
             return self._thread is None
 

@@ -20,7 +20,7 @@ STATUS = CompileStatus(
     host=host_name(),
     pid=os.getpid(),
     rank=None,
-    updated_s=time.time() + 5,
+    updated_s=0.0,  # since `write`
     seconds=41.2,
     compilations=3,
     compile_id="0/1",
@@ -39,7 +39,7 @@ WORDS = "forward (train.py:58), 0/1 backward, inductor, 41 s, Triton kernels 12 
 def write(folder: Path, status: CompileStatus) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"w.{status.pid}.pt.compiling"
-    file.write_text(json.dumps(asdict(status)))
+    file.write_text(json.dumps(asdict(replace(status, updated_s=time.time() + status.updated_s))))
     return file
 
 
@@ -62,7 +62,7 @@ def listed(folder: Path) -> list[tuple[str, str]]:
     ("change", "is_shown"),
     [
         ({}, True),
-        ({"updated_s": time.time() - 60}, False),
+        ({"updated_s": -60.0}, False),
         ({"pid": gone()}, False),
         ({"pid": gone(), "host": "another"}, True),
         ({"pid": "a word"}, False),
@@ -94,12 +94,12 @@ def test_a_run_with_other_files_keeps_them(tmp_path: Path) -> None:
 
 
 def test_watch_prints_a_line_for_each_change_and_ends_quietly(tmp_path: Path) -> None:
-    file = write(tmp_path, replace(STATUS, updated_s=time.time() + 9))
+    file = write(tmp_path, STATUS)
     command = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "watch", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout and watching.stderr
         assert "inductor" in watching.stdout.readline()
-        write(tmp_path, replace(STATUS, updated_s=time.time() + 9, phase="autotune", autotuning="mm 8x8"))
+        write(tmp_path, replace(STATUS, phase="autotune", autotuning="mm 8x8"))
         assert "autotune of mm 8x8" in watching.stdout.readline()
         file.unlink()
         watching.send_signal(2)
