@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.torch_names import records
 INTERVAL_S = 1.0  # between updates; what compiles faster has no file
 # Without any record: what crashed may leave marks without an end. Max-autotune can be silent for minutes.
 _MAX_SILENT_S = 3600.0
-_END_S = 0.1  # that the end of the program, or a fork, waits for the thread
+_END_S = 0.5  # that the end of the program, or a fork, waits for the thread
 
 
 class StatusThread:

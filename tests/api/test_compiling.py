@@ -8,12 +8,13 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 
 import pytest
 
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli import main
+from tb_torchcompile_plugin.cli import main, watch
 from tb_torchcompile_plugin.logdir.compile_status import CompileStatus, host_name
 
 STATUS = CompileStatus(
@@ -93,14 +94,20 @@ def test_a_run_with_other_files_keeps_them(tmp_path: Path) -> None:
     assert read_report(str(tmp_path)) == before
 
 
-def test_watch_prints_a_line_for_each_change_and_ends_quietly(tmp_path: Path) -> None:
-    file = write(tmp_path, STATUS)
-    command = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "watch", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout and watching.stderr
-        assert "inductor" in watching.stdout.readline()
-        write(tmp_path, replace(STATUS, phase="autotune", autotuning="mm 8x8"))
-        assert "autotune of mm 8x8" in watching.stdout.readline()
-        file.unlink()
-        watching.send_signal(2)
-        assert (watching.stdout.read(), watching.stderr.read(), watching.wait()) == ("", "", 0)
+def test_watch_prints_a_line_for_each_change_and_ends_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, STATUS)
+    tuning = replace(STATUS, phase="autotune", autotuning="mm 8x8")
+    changes = iter([STATUS, tuning])
+
+    def sleep(seconds: float) -> None:
+        if (change := next(changes, None)) is None:
+            raise KeyboardInterrupt
+        write(tmp_path, change)
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    assert main(["watch", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    first, second = printed.out.splitlines()
+    assert WORDS in first and "autotune of mm 8x8" in second and printed.err == ""
