@@ -305,6 +305,7 @@ class Recorder:
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
         written = ""
+        self.status.stop()  # its file is gone when this returns; what still compiles starts it again
         with self.reporting("the compile summary cannot be written", output.folder):
             folder, worker = os.path.split(stem or output.stem)
             path = os.path.join(folder, summary_name(worker, time_ns))

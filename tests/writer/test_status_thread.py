@@ -57,10 +57,13 @@ def compile_until(torch: Any, seen: Any, direction: str = "forward") -> None:
 def test_the_file_is_there_while_torch_compiles_and_only_then(torch: Any, tmp_path: Path) -> None:
     lines: list[str] = []
     found: list[bytes] = []
+
+    def look() -> bool:
+        found.extend(file.read_bytes() for file in tmp_path.glob(STATUS))
+        return bool(found and lines)
+
     with CompileRecorder(tmp_path, "w", on_progress=lines.append):
-        compile_until(
-            torch, lambda: (lines and found) or found.extend(f.read_bytes() for f in tmp_path.glob(STATUS))
-        )
+        compile_until(torch, look)
         wait_until_gone()
         assert not list(tmp_path.iterdir())
     assert len(found[0]) <= MAX_BYTES
@@ -120,8 +123,13 @@ def test_the_child_of_a_fork_leaves_the_file_of_its_parent_alone(torch: Any, tmp
             compile_until(torch, lambda: (tmp_path / f"w.{os.getpid()}.pt.compiling").exists())
         assert not own.exists()
 
+    def fork_meanwhile() -> bool:
+        if own.exists():
+            children.append(in_a_fork(child))
+        return bool(children)
+
     with CompileRecorder(tmp_path, "w"):
-        compile_until(torch, lambda: children or (own.exists() and children.append(in_a_fork(child))))
+        compile_until(torch, fork_meanwhile)
         wait_until_gone()
         in_a_fork(compiling_child)
 
