@@ -60,6 +60,7 @@ def forget_compilations() -> None:
         old._log_handlers.remove()
         old._sampler.enabled = False
         old._sampler.stop()
+        old.status.stop()
     recorder_module._recorder = None
     torch._dynamo.reset()
     torch._dynamo.utils.clear_compilation_metrics()

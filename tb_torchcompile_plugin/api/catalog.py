@@ -5,6 +5,7 @@ listing; only one that is missing there causes another one.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,16 +14,20 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin import __version__
+from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, baseline_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument, quoted
 from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir import discovery
+from tb_torchcompile_plugin.logdir.compile_status import MAX_BYTES, CompileStatus
+from tb_torchcompile_plugin.logdir.filesystem import read_range
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.compile_data import makers
 from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
+Compiling = dict[str, list[CompileStatus]]  # what the processes of each run compile now
 ProgramOf = Callable[[Sequence[discovery.WorkerFiles]], ProgramFacts | None]
 SCHEMA_VERSION = 2  # of all that leaves
 _MAX_KNOWN = 1_000  # runs: of more, names decide, as what one executed takes 50 µs to look up on disk
@@ -54,6 +59,7 @@ class RunRef(msgspec.Struct, frozen=True):
     workers: list[WorkerRef]
     ranks: int  # those that can be looked at together, from two on
     job_bytes: int  # how much is read for that
+    compiling: str = ""  # what its processes compile now, in words
 
 
 class Runs(msgspec.Struct, frozen=True):
@@ -96,9 +102,15 @@ class Listing:
 
     runs: list[tuple[discovery.RunFiles, list[discovery.WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    statuses: dict[str, list[discovery.File]] = field(default_factory=dict)  # of each run that compiles
     # of a run by its workers, as far as it is known without reading a trace
     program_of: ProgramOf = lambda workers: None
     _spans: dict[Ids, SpanFiles] = field(default_factory=dict)
+
+    def compiling(self) -> Compiling:
+        """Read what is compiled now, also in runs that have no other file yet."""
+        read = {run: list(filter(None, map(_current_status, files))) for run, files in self.statuses.items()}
+        return {run: rows for run, rows in read.items() if rows}
 
     def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
@@ -139,6 +151,24 @@ class Listing:
         return SpanFiles(other, worker, newest, files_of(worker, newest, ()))
 
 
+def _current_status(file: discovery.File) -> CompileStatus | None:
+    """Return what a process compiles; None where it has ended, or where its file cannot be read."""
+    try:
+        status = msgspec.json.decode(read_range(file.path, 0, MAX_BYTES), type=CompileStatus)
+    except (OSError, msgspec.DecodeError):  # it was just removed, or is of another version
+        return None
+    return status if status.is_current(time.time()) else None
+
+
+def compiling_in_words(rows: Sequence[CompileStatus]) -> str:
+    """Return "Compiling now: forward (train.py:58), …; 7 more processes"; "" for none. The longest one is named."""
+    if not rows:
+        return ""
+    longest = max(rows, key=lambda row: row.seconds)
+    more = f"; {plural(len(rows) - 1, 'more process', 'more processes')}" if len(rows) > 1 else ""
+    return f"Compiling now: {longest.in_words()}{more}"
+
+
 def files_of(
     worker: discovery.WorkerFiles, span: discovery.SpanFile, workers: Sequence[discovery.WorkerFiles]
 ) -> tuple[discovery.File, ...]:
@@ -167,14 +197,13 @@ def only_run(runs: Runs, run: str) -> Runs:
 
 def runs_in(listing: Listing) -> Runs:
     """Return a listing as the tab gets it."""
-    return Runs(
-        plugin_version=__version__,
-        runs=[_run_ref(run.run, workers) for run, workers in listing.runs],
-        warnings=listing.notices,
-    )
+    compiling = listing.compiling()
+    refs = [_run_ref(run.run, workers, compiling.pop(run.run, [])) for run, workers in listing.runs]
+    refs += [_run_ref(run, [], rows) for run, rows in compiling.items()]
+    return Runs(plugin_version=__version__, runs=refs, warnings=listing.notices)
 
 
-def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
+def _run_ref(run: str, workers: list[discovery.WorkerFiles], compiling: list[CompileStatus]) -> RunRef:
     refs = []
     for worker in workers:
         spans = [
@@ -184,11 +213,11 @@ def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
         refs.append(WorkerRef(worker.worker, worker.rank, bool(worker.summaries or worker.log), spans))
     if prefers_digests(workers):
         sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
-        return RunRef(run, refs, len(sizes), sum(sizes))
+        return RunRef(run, refs, len(sizes), sum(sizes), compiling_in_words(compiling))
     ranks = [ref for ref in refs if ref.rank is not None and ref.spans]
     count = len({rank.rank for rank in ranks})
     sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
-    return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
+    return RunRef(run, refs, count, sum(sizes) if count > 1 else 0, compiling_in_words(compiling))
 
 
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:
@@ -219,7 +248,8 @@ class Catalog:
                 listing = Listing(program_of=self._program_of)
                 for prefix, path in self._logdirs:
                     runs, notices = discovery.discover(path, prefix, self._within)
-                    listing.runs += [(run, join_logs(run)) for run in runs]
+                    listing.runs += [(run, join_logs(run)) for run in runs if run.workers or run.logs]
+                    listing.statuses |= {run.run: run.statuses for run in runs if run.statuses}
                     listing.notices += notices
                 self._last = listing
             return self._last

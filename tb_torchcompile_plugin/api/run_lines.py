@@ -8,7 +8,7 @@ from functools import partial
 
 from tb_torchcompile_plugin.analysis.compare import all_runs as lines
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program, program_of_data
-from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
+from tb_torchcompile_plugin.api.catalog import Compiling, compiling_in_words, files_of, recorded_ns
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -81,6 +81,16 @@ class RunLines:
         source = AnswerSource(tuple(worker.compile_files))
         self._store.get("compile_line", lines.CompileLine, source, partial(data.of, lines.compile_line))
         self._store.get("program", ProgramFacts, source, partial(program_of_data, data))
+
+
+def with_compiling(runs: Sequence[lines.KnownRun], compiling: Compiling) -> list[lines.KnownRun]:
+    """Return the runs with what their processes compile now, and those that have no other file yet."""
+    known = {run.place.run: run for run in runs}
+    for run, rows in compiling.items():
+        place = lines.RunPlace(run, "", None, len(rows), rows[0].updated_s)
+        new = lines.KnownRun(place, None, None, lines.NO_COMPILE_DATA)
+        known[run] = known.get(run, new)._replace(compiling=compiling_in_words(rows))
+    return list(known.values())
 
 
 def _source(worker: WorkerFiles, span: SpanFile | None, workers: Sequence[WorkerFiles]) -> AnswerSource:

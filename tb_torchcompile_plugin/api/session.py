@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
-from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run
+from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run, with_compiling
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, quoted
 from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
@@ -102,7 +102,9 @@ class Session:
         pin: the run to compare the others with, or "". Asking again keeps the reading alive; otherwise it stops after a
         while.
         """
-        runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
+        listing = self.catalog.last()
+        known = [self.lines.of(run.run, workers) for run, workers in listing.runs if workers]
+        runs = with_compiling(known, listing.compiling())
         waiting = sorted(
             (run.place for run in runs if run.is_waiting), key=lambda place: -(place.recorded_s or 0)
         )

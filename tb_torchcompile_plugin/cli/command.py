@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
+from tb_torchcompile_plugin.cli.watch import watch
 from tb_torchcompile_plugin.cli.what_if import show_what_if
 from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
 
@@ -86,6 +87,10 @@ def command_parser() -> argparse.ArgumentParser:
     _add_what_if(commands)
     _add_index(commands)
     add_export(commands)
+    live = commands.add_parser("watch", help="show what the processes of a logdir compile now, until Ctrl-C")
+    live.add_argument("logdir", help="a local folder")
+    live.add_argument("--once", action="store_true", help="print what compiles now, and exit")
+    live.set_defaults(run=lambda a: watch(a.logdir, once=a.once))
     return parser
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
-from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames
+from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, CompiledFrames
 from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
@@ -207,6 +207,7 @@ class CompileLog:
             function = str(arguments.get("fn_name") or name)
             row = pb.PhaseSpan(name=name, start_ns=time_ns, thread=record.thread)
             row.function = function if function != name else ""
+            compile_rows.add_autotuned(row, arguments)
             self._begin_span(row, compile_id)
             self._lanes.begin(CompileSpan(row, lane))
         else:
@@ -409,6 +410,15 @@ class CompileLog:
             compile_rows.add_kernel_info(frame.graphs[-1], info)
         else:
             frame.kernel_infos.append(info)
+
+    def compiling(self) -> tuple[list[CompileSpan], CompiledFrame | None]:
+        """Return the open spans of what began last, the innermost last, and its frame; no spans for nothing."""
+        spans = self._lanes.still_open()
+        # Work of compile workers without a frame is part of what waits for it.
+        of_frames = [span for span in spans if span.row.key.compile_id] or spans
+        last = max(of_frames, key=lambda span: span.row.start_ns, default=None)
+        frame = self._frames.find(last.row.key.epoch, last.row.key.compile_id) if last else None
+        return [span for span in spans if last and span.lane == last.lane], frame
 
     def summary(self) -> pb.CompileSummary:
         """Return all that is known so far; of `environment`, what records do not hold is the caller's."""

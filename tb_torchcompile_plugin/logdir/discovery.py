@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_forma
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
 _DIGEST = re.compile(r"^(?P<worker>.*?)\.(?P<span>\d+)\.pt\.digest\.pb$")
+_STATUS = re.compile(r"\.\d+\.pt\.compiling$")
 _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
@@ -41,7 +42,7 @@ _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _CAPTURE_FOLDERS = ("capture_traces", "graph_capture_profile")
 _CAPTURE_RANK = re.compile(r"(?:rank_?|TP-)(\d+).*\.json(?:\.gz)?$")
 # The files that count, of any name that they may have.
-_FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
+_FILES = (_JSON, _SUMMARY, _DIGEST, _STATUS, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
 _MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
@@ -57,6 +58,11 @@ def summary_name(worker: str, time_ns: int) -> str:
 def digest_name(worker: str, span: str) -> str:
     """Return `{worker}.{span}.pt.digest.pb`, which sorts next to its trace. span: its id, of digits."""
     return f"{worker}.{span}.pt.digest.pb"
+
+
+def status_name(worker: str, pid: int) -> str:
+    """Return `{worker}.{pid}.pt.compiling`: ranks may share a worker name. See `compile_status`."""
+    return f"{worker}.{pid}.pt.compiling"
 
 
 def copy_name(key: str) -> str:
@@ -104,6 +110,7 @@ class RunFiles:
     workers: dict[str, WorkerFiles] = field(default_factory=dict)
     logs: list[File] = field(default_factory=list)  # TORCH_TRACE logs not yet joined to a worker
     captures: dict[int, list[File]] = field(default_factory=dict)  # traces of capturing CUDA graphs, by rank
+    statuses: list[File] = field(default_factory=list)  # of processes that compile, or were killed meanwhile
     alone: bool = False  # one trace was asked for: files next to it count only where they join
 
     def worker(self, name: str) -> WorkerFiles:
@@ -145,7 +152,8 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
             return [_run_of_file(file, prefix, within)], notices
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
-        runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
+        listed = (run for run in runs if run.workers or run.logs or run.statuses)
+        runs = sorted(listed, key=lambda run: run.run)
         for run in runs:
             _add_captures(run, within)
         captures = {os.path.dirname(file.path) for run in runs for file in chain(*run.captures.values())}
@@ -286,6 +294,8 @@ def _place(run: RunFiles, name: str, file: File) -> bool:
         run.worker(match["worker"]).digests[match["span"]] = file
     elif _LOG.match(name):
         run.logs.append(file)
+    elif _STATUS.search(name) and not filesystem.is_remote(file.path):  # each would be a request every 2 s
+        run.statuses.append(file)
     else:
         return False
     return True

@@ -174,7 +174,9 @@ def write_atomically(path: str) -> Iterator[BinaryIO]:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process of this machine exists."""
+    """Return whether a process of this machine runs. A killed one is a zombie until its parent asks for it."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -42,6 +42,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     digest: bool = False,
     triton: bool = False,
     sample: bool = True,
+    on_progress: Callable[[str], None] | None = None,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """Return an `on_trace_ready` that writes the trace like torch's own handler, and a compile summary next to it.
@@ -79,6 +80,12 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     (see docs/benchmarks.md); `sample=False` disables it. Nothing is sampled with `with_stack=True`.
     The most recently created handler decides.
 
+    While torch compiles, a small file next to these (`{worker}.{pid}.pt.compiling`) shows what, in which phase and
+    since when, for All runs, Overview and `tb-torchcompile watch`. A thread that exists only meanwhile writes it.
+
+    on_progress: a function that another thread calls at each change while torch compiles, with a line such as
+    "compiling forward (train.py:58), 0/0 forward, inductor, 12 s"; `print`, for example. What it raises is ignored.
+
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` is set **before
     compiling** (it is part of the generated code). GPU: kernels are classified by the names that inductor generates;
     do not disable torch's default `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES`. Bytes and operations of kernels are estimated
@@ -104,6 +111,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
     recorder().sample(sample)
+    recorder().status.on_progress = on_progress or recorder().status.on_progress
     if triton:
         recorder().keep_triton()
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tb_torchcompile_plugin.compile_log.counts import (
     COUNTS,
@@ -132,8 +132,8 @@ class CompileRecorder:
             model(batch)
 
     The file is `{worker_name}.{time_ns}.pt.compile.pb` in `dir_name`, as the handler writes it; `worker_name` defaults
-    to `{hostname}_{pid}`. `capture` and `triton` mean the same as there. Failures are logged, never raised; only an
-    unknown `capture` is a ValueError.
+    to `{hostname}_{pid}`. `capture`, `triton` and `on_progress` mean the same as there. Failures are logged, never
+    raised; only an unknown `capture` is a ValueError.
     """
 
     def __init__(
@@ -143,11 +143,14 @@ class CompileRecorder:
         capture: str = "full",
         *,
         triton: bool = False,
+        on_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
         self._is_new, self._triton = False, triton
+        self._on_progress = on_progress
 
     def __enter__(self) -> "CompileRecorder":
+        recorder().status.on_progress = self._on_progress or recorder().status.on_progress
         recorder().start(self._output.capture)
         if self._triton:
             recorder().keep_triton()
@@ -159,6 +162,8 @@ class CompileRecorder:
         recorder().release()
         if self._is_new:
             recorder().drop_output(self._output)
+        if self._on_progress:
+            recorder().status.on_progress = None
 
     def write(self) -> str | None:
         """Write what is known so far; return the path of the file, or None where that failed (it is logged)."""

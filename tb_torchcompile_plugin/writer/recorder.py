@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import (
     CUDAGRAPH_LIMIT_LOGGER,
@@ -48,6 +49,7 @@ from tb_torchcompile_plugin.writer.environment import (
 from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
 from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
 from tb_torchcompile_plugin.writer.sampler import Sampler
+from tb_torchcompile_plugin.writer.status_thread import StatusThread
 from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_autotune_choices
 
@@ -71,6 +73,12 @@ class Output(NamedTuple):
     worker: str | None  # None for torch's default name
     capture: str
 
+    @property
+    def stem(self) -> str:
+        """Return `{folder}/{worker}`."""
+        default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
+        return os.path.join(self.folder, self.worker or default)
+
 
 class _Written(NamedTuple):
     """The last summary of an output."""
@@ -92,6 +100,7 @@ class Recorder:
         self._sampler = Sampler()
         self._steps = StepClock(self, self._sampler)
         self._triton: TritonFiles | None = None
+        self.status = StatusThread(self.newest_stem, self.read_log, lambda: self.taken)
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
@@ -119,6 +128,7 @@ class Recorder:
         """In the child: forget what the parent recorded, and go on recording."""
         with self.reporting("a forked child cannot be recorded"):
             captures = list(self._logs)
+            self.status.reset()
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
             self._times.forget_parent()
@@ -149,6 +159,7 @@ class Recorder:
             with self.reporting("compilations cannot be recovered later"):
                 stop_noting_methods()
                 self._log_handlers.remove()
+                self.status.stop()
                 self._checked = self.taken, torch_state()
 
     def note_steps(self) -> None:
@@ -198,6 +209,7 @@ class Recorder:
             with contextlib.suppress(Exception):  # another torch, or an unusual module
                 metadata = {**metadata, DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
         self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
+        self.status.begin()
         if METRICS in metadata or BACKWARD_METRICS in metadata:
             self._times.collect()
 
@@ -249,6 +261,16 @@ class Recorder:
         if output not in self._lasting:
             self._outputs.pop(output, None)
 
+    def newest_stem(self) -> str | None:
+        """Return `{folder}/{worker}` of the newest output, None without one."""
+        return next((output.stem for output in reversed(list(self._outputs))), None)
+
+    def read_log(self, read: Callable[[CompileLog], CompileStatus | None]) -> CompileStatus | None:
+        """Return what is read from the log with all records until now; None before one was started."""
+        self._drain(wait=True)
+        with self._lock:
+            return next((read(log) for log in self._logs.values()), None)
+
     def summary(self, capture: str) -> CompileSummary:
         """Return everything recorded so far. `write` is the way that never raises."""
         self._drain(wait=True)
@@ -290,9 +312,9 @@ class Recorder:
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
         written = ""
+        self.status.stop()  # its file is gone when this returns; what still compiles starts it again
         with self.reporting("the compile summary cannot be written", output.folder):
-            default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
-            folder, worker = os.path.split(stem or os.path.join(output.folder, output.worker or default))
+            folder, worker = os.path.split(stem or output.stem)
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
@@ -309,6 +331,7 @@ class Recorder:
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
         self._sampler.stop()
+        self.status.stop()
         with self.reporting("the last compile summary cannot be written"):
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken or (self._steps.unused and not last.path):

@@ -1716,6 +1716,11 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
+  module: string | null;
+  modules: number | null;
+  differences: string[];
+  others: number | null;
+  avoidable_s: number | null;
 }
 
 export interface Records {
@@ -1736,6 +1741,7 @@ export interface RunRef {
   workers: WorkerRef[];
   ranks: number;
   job_bytes: number;
+  compiling: string;
 }
 
 export interface RunRow {
@@ -1753,6 +1759,7 @@ export interface RunRow {
   compilations: number | null;
   recorded_s: number | null;
   ranks: number;
+  compiling: string;
   worker: string;
   span: string | null;
   severity: Severity | null;

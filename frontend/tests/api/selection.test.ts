@@ -17,7 +17,7 @@ const worker = (name: string, spans: SpanRef[]): WorkerRef => ({
 const runs = (list: Pick<RunRef, 'run' | 'workers'>[]): Runs => ({
   schema_version: 1,
   plugin_version: '',
-  runs: list.map((one) => ({ ...one, ranks: 0, job_bytes: 0 })),
+  runs: list.map((one) => ({ ...one, ranks: 0, job_bytes: 0, compiling: '' })),
   warnings: [],
 });
 

@@ -10,7 +10,7 @@ const worker = (name: string, rank: number | null, times: number[], has_compile 
 });
 const logdir = (runs: Pick<RunRef, 'run' | 'workers'>[]): Runs => ({
   ...{ schema_version: 1, plugin_version: '', warnings: [] },
-  runs: runs.map((one) => ({ ...one, ranks: 0, job_bytes: 0 })),
+  runs: runs.map((one) => ({ ...one, ranks: 0, job_bytes: 0, compiling: '' })),
 });
 const from = (runs: Runs, key: string, baseline: BaselineRef | null = null) => {
   const all = choices(runs);

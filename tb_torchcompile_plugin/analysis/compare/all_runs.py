@@ -140,6 +140,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     compilations: Annotated[int | None, _HIDDEN]
     recorded_s: Annotated[float | None, column_head(hidden=True, unix=True)]
     ranks: Annotated[int, _HIDDEN]
+    compiling: Annotated[str, _HIDDEN]  # what its processes compile now, in words; "" for nothing
     worker: Annotated[str, _HIDDEN]
     span: Annotated[str | None, _HIDDEN]
     severity: Annotated[Severity | None, _HIDDEN]
@@ -165,6 +166,7 @@ class KnownRun(NamedTuple):
     job: FirstFinding | None
     why_not: str = ""  # why no more is known
     program: ProgramFacts | None = None
+    compiling: str = ""  # what its processes compile now
 
     @property
     def is_waiting(self) -> bool:
@@ -203,6 +205,7 @@ def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
         **run.place._asdict(),
         deviation_us=line.times.deviation_us if line and line.times else None,
         read=line is not None,
+        compiling=run.compiling,
         change_percent=100 * (after / before - 1) if before else None,
         within_noise=bool(compared.within_noise) if compared else None,
         why_unknown=_why_unknown(run, line),
