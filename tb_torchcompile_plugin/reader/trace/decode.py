@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.reader.trace.events import (
     sound_object,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import EventBatch, Layout
+from tb_torchcompile_plugin.reader.trace.layout import EventBatch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
@@ -184,7 +184,7 @@ class Decoder:
             mask = kinds == kind
             if mask.any():
                 args = [event.args for event in _select(events, mask)]
-                columns = {name: self._dictionaries.column(args, name) for name in fields}
+                columns = {name: self._dictionaries.column_of_any_age(args, name) for name in fields}
                 batch.columns.append((kind, np.flatnonzero(mask), columns))
         flow = kinds == FLOW
         if flow.any():

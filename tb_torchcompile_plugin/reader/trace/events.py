@@ -11,7 +11,7 @@ several together.
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import islice, pairwise
 from operator import attrgetter
@@ -96,18 +96,20 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 
-_COLUMNS = sorted({field for fields in ARGS_FIELDS.values() for field in fields})
 _MISSING = {**dict.fromkeys(TEXT_FIELDS, _NO_TEXT), "memory_bytes": 0}  # -1 for the others
-_Columns: Any = msgspec.defstruct(
-    "_Columns",
-    [
-        (name, Raw if field in TEXT_FIELDS else Any, _MISSING.get(field, -1))
-        for field in _COLUMNS
-        for name in (field, f"{field}_old")
-        if name == field or name in ARG_NAMES
-    ],
-    rename=ARG_NAMES,
-)
+
+
+def args_type(fields: Iterable[str]) -> Any:
+    """Return a struct of these fields of args."""
+    columns = []
+    for name in fields:
+        current = name.removesuffix("_old")
+        columns.append((name, Raw if current in TEXT_FIELDS else Any, _MISSING.get(current, -1)))
+    return msgspec.defstruct("Args", columns, rename=ARG_NAMES, frozen=True, gc=False)
+
+
+OLD_FIELDS = {name for name in ARG_NAMES if name.endswith("_old")}
+_Columns: Any = args_type(sorted(OLD_FIELDS.union(*ARGS_FIELDS.values())))
 
 
 class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
@@ -422,12 +424,14 @@ class Dictionaries:
                 return numbers(args, name, FLOATS[name], real)
         if name in self.interners:
             texts = map(bytes, map(attrgetter(attribute), args))
-            values = np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
-        else:
-            values = numbers(args, attribute, np.int64, whole)
-        old_name = f"{attribute}_old"
-        if old_name in ARG_NAMES and (values < 0).any():
-            return np.where(values < 0, self.column(args, name, old_name), values)
+            return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+        return numbers(args, attribute, np.int64, whole)
+
+    def column_of_any_age(self, args: Sequence[Any], name: str) -> Array:
+        """Return the same also where `args` hold it under an older name."""
+        values = self.column(args, name)
+        if f"{name}_old" in ARG_NAMES and (values < 0).any():
+            return np.where(values < 0, self.column(args, name, f"{name}_old"), values)
         return values
 
 
