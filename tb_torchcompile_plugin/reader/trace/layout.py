@@ -42,7 +42,6 @@ _FLOW_LINES, _LINES_BESIDE_HEAD = 4, 6  # of an event, with those of its braces
 _SLICE_HEAD, _MEMORY_HEAD = 1, 2  # lines
 _FLOW_START, _FLOW_END = b'    "ph": "s", ', b'    "ph": "f", '
 _FLOW_NAME = re.compile(rb'    "cat": "[^"\\]*", "name": "[^"\\]*"(?:, "bp": "e")?\n')
-_OLD_NAMES = [b'"%b"' % events.ARG_NAMES[field].encode() for field in events.OLD_FIELDS]
 _LONGEST_DUR = int(events.EXACT_FROM) * 1000  # ns
 _MAX_HEADS = 1 << 16  # that are remembered; their names are, all the same
 _MAX_ODD = 0.2  # of the events; with more of them it is faster to decode all
@@ -103,10 +102,6 @@ class Layout:
     def __init__(self, dictionaries: events.Dictionaries) -> None:
         self._dictionaries = dictionaries
         self._heads = _Heads(dictionaries.combos)
-        self._decode_args = {
-            kind: msgspec.json.Decoder(list[events.args_type(fields)]).decode  # type: ignore[misc]
-            for kind, fields in events.ARGS_FIELDS.items()
-        }
 
     def read(self, text: bytes, end: int) -> tuple[EventBatch, Array, list[bytes]] | None:
         """Read the events of `{…}, {…}`, up to `end`; None where many are laid out in another way.
@@ -192,12 +187,6 @@ class Layout:
             sound &= us < _LONGEST_DUR
         for kind in np.unique(kinds[sound]).tolist():
             rows = np.flatnonzero(sound & (kinds == kind))
-            batch.columns.append((kind, indices[rows], self._read_args(kind, lines.texts(args[rows]))))
+            text = b"[{%b}]" % b"},{".join(lines.texts(args[rows]))
+            batch.columns.append((kind, indices[rows], self._dictionaries.columns(kind, text, len(rows))))
         return indices[sound]
-
-    def _read_args(self, kind: int, lines: list[bytes]) -> dict[str, Array]:
-        text = b"[{" + b"},{".join(lines) + b"}]"
-        args = self._decode_args[kind](text)
-        if len(args) != len(lines) or any(name in text for name in _OLD_NAMES):
-            raise ValueError("a line of args is not one object, or holds names of old")
-        return {name: self._dictionaries.column(args, name) for name in events.ARGS_FIELDS[kind]}
