@@ -60,10 +60,7 @@ def command_parser() -> argparse.ArgumentParser:
     kernel.add_argument("logdir", help="see report")
     kernel.add_argument("name", help="name of the kernel, as printed by report")
     kernel.add_argument("--graph", metavar="KEY", help="only the kernel of the graph with this key")
-    kernel.add_argument(
-        "--extract", metavar="FILE", help="write inductor's benchmark of the kernel to FILE instead"
-    )
-    kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
+    kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph))
     compare = commands.add_parser(
         "compare", help="compare two logdirs or traces; --fail-on makes this a CI gate"
     )

@@ -1,9 +1,7 @@
-"""`tb-torchcompile kernel LOGDIR NAME`: one kernel of a logdir as text, or its benchmark as a program."""
+"""`tb-torchcompile kernel LOGDIR NAME`: one kernel of a logdir as text."""
 
 import difflib
-import os
 import statistics
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,9 +14,8 @@ from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.api.answers.show import details_of
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli import text_table
-from tb_torchcompile_plugin.errors import NotFound, UserError
+from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel, GeneratedCode
-from tb_torchcompile_plugin.generated_code.output_code import benchmark
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -33,16 +30,11 @@ class KernelMatch(NamedTuple):
     ran: tuple[Profile, Kernel] | None  # None where it did not run
 
 
-def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
-    """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
-    matches = find_kernels(open_logdir(logdir), name, graph)
-    if extract is None:
-        console = text_table.stdout_console()
-        for match in matches:
-            _print_match(console, match)
-    else:
-        text_table.write_text(extract, benchmark_of(matches, os.path.basename(extract)))
-        print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
+def show_kernel(logdir: str, name: str, graph: str | None) -> None:
+    """Print all kernels of this name."""
+    console = text_table.stdout_console()
+    for match in find_kernels(open_logdir(logdir), name, graph):
+        _print_match(console, match)
 
 
 def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:
@@ -65,29 +57,6 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
         hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists all kernels"
         raise NotFound(f"there is no kernel {name!r}", next_step=hint)
     return matches
-
-
-def benchmark_of(matches: list[KernelMatch], file: str) -> str:
-    """Return inductor's benchmark of the kernel, as the text of a program to be called `file`.
-
-    Raises UserError where there is none, and where `matches` are different kernels.
-    """
-    sources = {match.generated.definition.source: match for match in matches if match.generated}
-    if not sources:
-        raise UserError(
-            f"there is no source for {matches[0].name}",
-            next_step='It is a library kernel, or the run was recorded without code (capture="full" records it)',
-        )
-    if len(sources) > 1:
-        keys = ", ".join(sorted({str(match.graph_key) for match in matches if match.generated}))
-        raise UserError(
-            f"{len(sources)} different kernels are named {matches[0].name}",
-            next_step=f"Select a graph with --graph KEY, one of {keys}",
-        )
-    where, generated = next((match.where, match.generated) for match in matches if match.generated)
-    code = generated.code
-    origin = f"{where}, compile id {code.compile_id}, graph {code.graph_key}"
-    return benchmark(generated.definition, origin, file)
 
 
 def _kernels(session: Session) -> Iterator[KernelMatch]:

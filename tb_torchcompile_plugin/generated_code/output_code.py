@@ -14,11 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import artifacts as names
-from tb_torchcompile_plugin.torch_names.artifacts import BENCHMARKED, TUNING_SETTING
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
 Owner = TypeVar("Owner")
@@ -45,11 +43,6 @@ class Definition:
     def signature(self) -> str | None:
         """The first line of a Triton kernel: "def scale(x, y, N: tl.constexpr):"; None of another."""
         return next((line for line in self.source.splitlines() if line.startswith(f"def {self.name}(")), None)
-
-    @property
-    def has_benchmark(self) -> bool:
-        """Whether inductor wrote its own benchmark next to the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
-        return len(set(names.HARNESS.findall(self.source))) == 3
 
 
 def parse_definitions(code: str) -> dict[str, Definition]:
@@ -204,41 +197,3 @@ def unique_graph_keys(data: CompileData) -> dict[str, str]:
     """Return the compile id of each graph key that belongs to exactly one."""
     graphs = (graph for graph in data.summary.graphs if graph.graph_key)
     return only_owners((graph.graph_key, graph.key.compile_id) for graph in graphs)
-
-
-_HEAD = """\
-# Inductor's own benchmark of {name}
-# ({where}).
-#
-# Run it with the kind of GPU that it was compiled for. The caches are emptied before each launch.
-#
-#     python {file}
-#     TORCHINDUCTOR_MAX_AUTOTUNE=1 python {file}    # tries the configurations of max-autotune
-
-import os
-
-MAX_AUTOTUNE = os.environ.get("TORCHINDUCTOR_MAX_AUTOTUNE") == "1"
-
-"""
-
-
-def benchmark(definition: Definition, where: str, file: str) -> str:
-    """Return a kernel as a program of its own: inductor's benchmark of it, which obeys TORCHINDUCTOR_MAX_AUTOTUNE.
-
-    Inductor writes the benchmark into the source of each Triton kernel if TORCHINDUCTOR_BENCHMARK_KERNEL=1 is set while
-    it compiles. The text is only written out, never run here. Raises UserError where there is no benchmark.
-
-    where: the run and graph of the kernel.
-    """
-    if not definition.has_benchmark:
-        raise UserError(
-            f"the source of {definition.name} contains no benchmark",
-            next_step="Record the run with TORCHINDUCTOR_BENCHMARK_KERNEL=1 set before compiling",
-        )
-    source = TUNING_SETTING.sub(r"\1MAX_AUTOTUNE", definition.source).rstrip()
-    variable = BENCHMARKED.search(source)
-    report = f'    print(f"{{1000 * ms:.2f}} µs", {variable[1]}.launchers[0].config)' if variable else ""
-    words = {"name": definition.name, "where": where, "file": file}
-    return (
-        _HEAD.format(**{key: " ".join(text.split()) for key, text in words.items()}) + f"{source}\n{report}\n"
-    )

@@ -208,10 +208,6 @@ _NUMBER = r":\s*([0-9.]+(?:e[+-]?\d+)?)"
 NUM_GB = re.compile(r"'kernel_num_gb'" + _NUMBER)
 FLOP = re.compile(r"'kernel_flop'" + _NUMBER)
 WRITTEN_AT = re.compile(r"^# Original path: (.+):(\d+)$", re.MULTILINE)
-HARNESS = re.compile(r"^def (get_args|call|benchmark_all_configs)\(", re.MULTILINE)
-# Inductor's own benchmark of a kernel.
-TUNING_SETTING = re.compile(r"('max_autotune(?:_pointwise)?': )(?:True|False)")
-BENCHMARKED = re.compile(r"return (\w+)\.benchmark_all_configs\(")
 # In a C++ kernel: a loop over vectors, and one that OpenMP's threads share.
 VECTORS = re.compile(r"\bat::vec::")
 PARALLEL = re.compile(r"#pragma omp parallel\b(?:.*\bnum_threads\((\d+)\))?")

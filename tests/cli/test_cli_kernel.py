@@ -1,7 +1,4 @@
-"""`tb-torchcompile kernel`: one kernel in a terminal, and its benchmark as a file. Nothing of it is ever run here."""
-
-import ast
-from pathlib import Path
+"""`tb-torchcompile kernel`: one kernel in a terminal."""
 
 import pytest
 
@@ -39,47 +36,11 @@ def test_a_log_alone_has_the_source(run: Run, recording: Recording) -> None:
     assert status == 0 and f"def {KERNEL}(" in out and "launches" not in out
 
 
-def test_the_benchmark_is_inductors_and_listens_to_max_autotune(
-    run: Run, recording: Recording, tmp_path: Path
-) -> None:
-    file = tmp_path / "kernel.py"
-    status, out, err = run(recording("resnet18"), "triton_poi_fused_0", "--extract", file)
-    assert (status, out) == (0, "") and f"python {file}" in err
-    text = file.read_text()
-    tree = ast.parse(text)
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert names == {"triton_poi_fused_0", "get_args", "call", "benchmark_all_configs"}
-    assert "'max_autotune': MAX_AUTOTUNE, 'max_autotune_pointwise': MAX_AUTOTUNE" in text
-    assert text.endswith('print(f"{1000 * ms:.2f} µs", triton_poi_fused_0.launchers[0].config)\n')
-
-
-def test_without_a_benchmark_one_line_explains_how_to_get_it(
-    run: Run, recording: Recording, tmp_path: Path
-) -> None:
-    status, out, err = run(
-        recording("handler_late"), "triton_per_fused_sum_0", "--extract", tmp_path / "k.py"
-    )
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert "contains no benchmark" in err and "TORCHINDUCTOR_BENCHMARK_KERNEL=1" in err
-    assert not (tmp_path / "k.py").exists()
-
-
-def test_a_librarys_kernel_has_no_source(run: Run, recording: Recording, tmp_path: Path) -> None:
+def test_a_librarys_kernel_has_no_source(run: Run, recording: Recording) -> None:
     name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma"
     name += "_aligna4_alignc4_execute_kernel__5x_cublas"
     status, out, _ = run(recording("breaks"), name)
     assert status == 0 and "no source: a library kernel" in out
-    status, _, err = run(recording("breaks"), name, "--extract", tmp_path / "k.py")
-    assert status == 1 and "there is no source for" in err
-
-
-def test_a_name_of_several_kernels_asks_for_the_graph(run: Run, recording: Recording, tmp_path: Path) -> None:
-    file = tmp_path / "k.py"
-    status, _, err = run(recording("recompiles"), "triton_poi_fused_gelu_0", "--extract", file)
-    assert status == 1 and "different kernels are named" in err and "--graph" in err
-    key = err.rpartition("one of ")[2].split(",")[0].strip().rstrip(".")
-    assert run(recording("recompiles"), "triton_poi_fused_gelu_0", "--extract", file, "--graph", key)[0] == 0
-    assert "def triton_poi_fused_gelu_0(" in file.read_text()
 
 
 def test_a_missing_name_is_reported_with_similar_ones(run: Run, recording: Recording) -> None:
@@ -97,10 +58,3 @@ def test_a_part_of_a_name_is_enough_where_one_kernel_has_it(run: Run, recording:
         and "there is no kernel 'fused'. Kernels that contain this name: triton_" in err
         and " more" in err
     )
-
-
-def test_a_file_that_cannot_be_written_is_said_to_be(run: Run, recording: Recording, tmp_path: Path) -> None:
-    status, _, err = run(
-        recording("resnet18"), "triton_poi_fused_0", "--extract", tmp_path / "no such folder" / "k.py"
-    )
-    assert status == 1 and "cannot be written" in err and err.count("\n") == 1

@@ -82,10 +82,10 @@ def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> No
     ]
     layout, relu, mine, cpp, _ = by_name.values()
     assert layout.source.startswith("import triton\n") and 'text = "a\\nb"' in layout.source
-    assert (layout.aten_ops, layout.nodes, layout.num_gb, layout.has_benchmark) == ([], [], None, False)
+    assert (layout.aten_ops, layout.nodes, layout.num_gb) == ([], [], None)
     assert relu.aten_ops == ["aten.addmm", "aten.relu"] and relu.source_nodes == ["input_1", "input_2"]
     assert relu.nodes == ["add_tensor_1", "relu"], "inputs are computed elsewhere"
-    assert (relu.num_gb, relu.flop, relu.has_benchmark) == (7.5264e-05, 0, True)
+    assert (relu.num_gb, relu.flop) == (7.5264e-05, 0)
     assert CODE.splitlines()[relu.line - 1].startswith("triton_poi_fused_addmm_relu_1 =")
     assert mine.path == ("/home/user/train.py", 108)
     assert (cpp.language, cpp.source) == ("cpp_pybinding", 'extern "C" void kernel()\n')

@@ -1121,7 +1121,6 @@ export interface KernelDetails {
   graph: GraphPiece | null;
   source: string | null;
   language: string | null;
-  has_benchmark: boolean;
 }
 
 export interface KernelDifference {

@@ -91,7 +91,6 @@ class KernelDetails(msgspec.Struct, frozen=True):
     graph: GraphPiece | None  # the nodes that it computes
     source: str | None
     language: str | None
-    has_benchmark: bool  # whether the source holds inductor's own benchmark, for `kernel … --extract`
 
 
 class CodeKernel(msgspec.Struct, frozen=True):
@@ -278,7 +277,6 @@ def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) 
         graph=graph,
         source=code.definition.source if code else None,
         language=code.definition.language if code else None,
-        has_benchmark=code is not None and code.definition.has_benchmark,
     )
 
 

@@ -37,7 +37,7 @@ def _nothing(_: Any) -> None:
 _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     Frame: {"source": _nothing},
     ProgramLine: {"text": _nothing, "why_no_text": lambda why: why or f"The text is {CODE_LEFT_OUT}"},
-    KernelDetails: {"source": _nothing, "graph": _nothing, "has_benchmark": lambda _: False},
+    KernelDetails: {"source": _nothing, "graph": _nothing},
     GraphBreak: {"source": _nothing},
     GraphBreakSite: {"source": _nothing},
     CompilationDetails: {"traceback": _nothing},
