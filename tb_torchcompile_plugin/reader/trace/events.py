@@ -114,6 +114,7 @@ def _args_decoder(fields: Iterable[str]) -> Any:
 
 
 _decode_args = {kind: _args_decoder(fields) for kind, fields in ARGS_FIELDS.items()}
+_decode_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 
 
 class Event(msgspec.Struct, gc=False):
@@ -159,7 +160,8 @@ def event_from_text(text: bytes) -> Event:
     """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
     event = decode_event(text)
     hash((event.name, event.pid, event.tid))
-    msgspec.json.decode(event.args, type=dict[str, Raw])
+    decode = _decode_args.get(kind_of(event.ph, event.cat, event.name), _decode_objects)
+    decode(b"[%b]" % bytes(event.args))
     return event
 
 
