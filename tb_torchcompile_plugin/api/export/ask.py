@@ -122,7 +122,6 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 LEFT_OUT: Mapping[str, str] = {
     "all_runs": "Other runs are not included in this file",
     "baseline": "Other runs are not included in this file",
-    "timeline_flame": "Flame graphs of a time range are not included in this file",
     "timeline_range": "Measurements of a time range are not included in this file",
     "timeline_trim": "The trace is not included in this file",
     "trace_file": "The trace is not included in this file",
