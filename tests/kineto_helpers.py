@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.decode import Vocabulary
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
+from tb_torchcompile_plugin.reader.trace.layout import Layout
 from tb_torchcompile_plugin.reader.trace.pool import Reports, SegmentReport, SegmentWorker, assembled, receive
 from tb_torchcompile_plugin.reader.trace.segment import Meter, Task
 from tb_torchcompile_plugin.reader.trace.source import find_head, open_source, read_surroundings

@@ -165,7 +165,6 @@ def _of_timeline(served: Served, ids: Texts) -> Iterator[Answer]:
     yield _asked(served, "timeline_slice", ids, *rows)
     yield _asked(served, "timeline_search", ids, {"q": "a"}, {"q": "kernel"}, {"q": "aten", **part})
     yield _asked(served, "timeline_range", ids, whole, part)
-    yield _asked(served, "timeline_flame", ids, whole, part)
     yield _asked(served, "timeline_trim", ids, part)
     yield _asked(served, "memory", {**ids, "window": "part"}, part)
 

@@ -44,7 +44,6 @@ from tb_torchcompile_plugin.analysis.runtime.operators import operators
 from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
-from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
@@ -181,7 +180,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
     Route("timeline_search", TIMELINE, timeline_search, _SEARCH),
     Route("timeline_range", TIMELINE, timeline_range, (window(),)),
-    Route("timeline_flame", TIMELINE, timeline_flame, (window(), number("lane", -1), number("row", -1))),
     Route("timeline_trim", TIMELINE, timeline_trim, (window(),)),
     Route("trace_file", TRACE, trace_file),
     Route("eager", SPAN, eager_time),

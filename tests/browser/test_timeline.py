@@ -336,36 +336,6 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     tab.leave()  # with what was put in place of the browser's own
 
 
-def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:
-    open_timeline(tab, range="1000000,4000000")
-    tab.wait_text(f"{DRAWER} h2", "Measured")
-    tab.one(CANVAS).send_keys("g")
-    tab.wait_text(f"{DRAWER} [role='status']", "in these 3.00 ms")
-    picture = tab.one(f"{DRAWER} canvas")
-    tab.wait_text(f"{DRAWER} [aria-pressed='true']", "Flame graph")
-    picture.send_keys(Keys.ARROW_DOWN)
-    tab.one(f"{DRAWER} canvas[aria-label*='of the range, in 1 call, Python function']")
-    before = tab.address()
-    picture.send_keys(Keys.ENTER)
-    tab.wait(lambda: "p.torch_compile.slice=" in tab.address() != before, "the longest call")
-    tab.wait_text(DRAWER, "Duration")
-    tab.one(f"{DRAWER} button[aria-pressed]").click()
-    tab.gone(f"{DRAWER} canvas")
-
-
-def test_with_nothing_chosen_a_flame_graph_is_of_what_is_in_view(tab: Tab) -> None:
-    open_timeline(tab)
-    tab.one(CANVAS).send_keys("g")
-    tab.wait_text(f"{DRAWER} h2", "Measured")
-    tab.wait_text(f"{DRAWER} [role='status']", "in these 7.09 ms")
-
-
-def test_a_flame_graph_says_where_nothing_ran(tab: Tab) -> None:
-    open_timeline(tab, range="-900000000,-800000000", flame="1")
-    tab.wait_text(f"{DRAWER} [role='status']", "Nothing was recorded on any thread")
-    assert not tab.all(f"{DRAWER} canvas")
-
-
 def test_idle_time_is_hatched_in_the_picture_and_its_legend(tab: Tab) -> None:
     open_timeline(tab)
     tab.one("[aria-label='Colors in view'] .swatch.idle")

@@ -222,7 +222,6 @@ PARAMETERS: dict[str, Callable[[Profile], Iterator[tuple[Any, ...]]]] = {
         if graph.artifact is not None
     ),
     "timeline_range": lambda profile: iter([(whole_window(profile),)]),
-    "timeline_flame": lambda profile: iter([(whole_window(profile), -1, -1)]),
     "timeline_slice": lambda profile: iter([(-1, int(row)) for row in profile.trace.call_rows[:2]]),
     "timeline_search": lambda profile: iter([("ProfilerStep", None, (), 0, 0, 10)]),
 }

@@ -670,24 +670,6 @@ export interface FixRow {
   note: string;
 }
 
-export interface FlameFrame {
-  name: string;
-  depth: number;
-  start_ns: number;
-  end_ns: number;
-  calls: number;
-  color: number;
-  row: number | null;
-  description: string;
-}
-
-export interface FlameThread {
-  lane: number;
-  title: string;
-  time_ns: number;
-  frames: FlameFrame[];
-}
-
 export interface Frame {
   file: string;
   line: number;
@@ -2101,13 +2083,6 @@ export type TimeKind =
   | 'waiting_for_gpu'
   | 'waiting_for_ranks';
 
-export interface TimelineFlame {
-  start_ns: number;
-  end_ns: number;
-  note: string;
-  threads: FlameThread[];
-}
-
 export interface TimelineHits {
   query: string;
   count: number;
@@ -2253,7 +2228,6 @@ export interface AboutSpan {
   timeline_slice: TimelineSlice;
   timeline_search: TimelineHits;
   timeline_range: TimelineRange;
-  timeline_flame: TimelineFlame;
   eager: EagerTime;
   operators: Operators;
   operators_by_shape: Operators;

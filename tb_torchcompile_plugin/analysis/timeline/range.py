@@ -21,9 +21,7 @@ class HostInside(NamedTuple):
     """What host threads ran in a range, as columns of equal length by row."""
 
     row: Int64s  # of the trace
-    parent: Int64s  # index of the slice around it, -1 for none
-    ns: Int64s  # its time inside; one that outlasts its parent counts up to that one's end
-    own_ns: Int64s  # without the slices directly inside it
+    own_ns: Int64s  # its time inside, without the slices directly inside it
 
 
 class LongestRow(msgspec.Struct, frozen=True):
@@ -126,22 +124,18 @@ def host_tracks(timeline: Timeline) -> list[int]:
     return [slices.track for slices in drawn if isinstance(slices, TrackSlices)]
 
 
-def host_inside(
-    timeline: Timeline, window: tuple[int, int], tracks: Sequence[int], depth: int = 0
-) -> HostInside:
-    """Return what these tracks ran in [start, end), ns, at this depth and deeper."""
+def host_inside(timeline: Timeline, window: tuple[int, int], tracks: Sequence[int]) -> HostInside:
+    """Return what these tracks ran in [start, end), ns; one that outlasts its parent counts up to that one's end."""
     trace, (start, end) = timeline.rows.trace, window
     touching = [timeline.rows.touching(track, start, end) for track in tracks]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *touching]))
-    rows = rows[trace.depth[rows] >= depth]
     begin, stop = trace.ts[rows] - timeline.origin, timeline.rows.clamped_end(rows) - timeline.origin
     # A slice may reach into the range only where it outlasts its parent: that part does not count.
     counts = (stop > start) | (begin >= start)
     rows, ns = rows[counts], _inside(begin[counts], stop[counts], start, end)
     parent = indices_in(rows, trace.parent[rows])
     nested = parent >= 0
-    own = ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64)
-    return HostInside(rows, parent, ns, own)
+    return HostInside(rows, ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64))
 
 
 def _inside(begin: Int64s, stop: Int64s, start: int, end: int) -> Int64s:

@@ -119,7 +119,6 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 
 LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("all_runs", "baseline"), "Other runs are not included in this file"),
-    "timeline_flame": "Flame graphs of a time range are not included in this file",
     "timeline_range": "Measurements of a time range are not included in this file",
     **dict.fromkeys(("timeline_trim", "trace_file"), "The trace is not included in this file"),
 }

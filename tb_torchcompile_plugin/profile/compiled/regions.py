@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompilerCall
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, joined, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -164,17 +164,10 @@ def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
     if not resumed:
         return {}
     stacks = trace.select(cat=PYTHON_FUNCTION)
-    lines: dict[str, BreakLine] = {}
-    regions = np.array([index for index, _ in ownership.regions], np.int64)
-    ids = [ownership.names[code] for _, code in ownership.regions]
-    for row in stacks[np.isin(trace.name[stacks], list(resumed))]:
-        around = (trace.track[regions] == trace.track[row]) & (trace.ts[regions] <= trace.ts[row])
-        around &= trace.ts[row] < trace.ts[regions] + trace.dur[regions]
-        if around.any():
-            frame = resumed[int(trace.name[row])]
-            innermost = int(np.flatnonzero(around)[-1])  # regions are in order of time
-            lines[ids[innermost]] = BreakLine(frame.file, frame.line)
-    return lines
+    rows = stacks[np.isin(trace.name[stacks], list(resumed))]
+    owners = Timelines(trace, ownership.regions).at(rows)
+    frames = zip(owners.tolist(), (resumed[name] for name in trace.name[rows].tolist()))
+    return {ownership.names[code]: BreakLine(*frame[:2]) for code, frame in frames if code >= 0}
 
 
 def generated_code(profile: Profile) -> GeneratedCode:

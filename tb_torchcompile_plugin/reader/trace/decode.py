@@ -38,8 +38,13 @@ from tb_torchcompile_plugin.reader.trace.events import (
     sound_object,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import EventBatch, Layout
+from tb_torchcompile_plugin.reader.trace.layout import EventBatch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
+
+
+class _MetaArgs(msgspec.Struct, gc=False):
+    name: Any = None
+
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
 
@@ -180,18 +185,19 @@ class Decoder:
         base = np.floor(us)  # first, so that the fraction keeps three decimals
         batch.dur[slices] = base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64)
         batch.no_dur[slices] = is_bad
-        for kind, fields in ARGS_FIELDS.items():
+        for kind in ARGS_FIELDS:
             mask = kinds == kind
             if mask.any():
-                args = [event.args for event in _select(events, mask)]
-                columns = {name: self._dictionaries.column(args, name) for name in fields}
+                args = [bytes(event.args) for event in _select(events, mask)]
+                columns = self._dictionaries.columns(kind, b"[%b]" % b",".join(args), len(args))
                 batch.columns.append((kind, np.flatnonzero(mask), columns))
         flow = kinds == FLOW
         if flow.any():
             ids = numbers(_select(events, flow), "id", np.int64, whole)
             batch.columns.append((FLOW, np.flatnonzero(flow), {"id": ids}))
         for event in _select(events, kinds == META):
-            batch.meta.append((event.name, event.pid, event.tid, event.args.meta_name))
+            args = msgspec.json.decode(event.args, type=_MetaArgs)
+            batch.meta.append((event.name, event.pid, event.tid, args.name))
         return batch
 
     def _add(self, batch: EventBatch) -> None:

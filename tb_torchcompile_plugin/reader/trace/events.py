@@ -11,7 +11,8 @@ several together.
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import islice, pairwise
 from operator import attrgetter
@@ -27,7 +28,7 @@ from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
 
 Raw = msgspec.Raw
-_NO_TEXT = Raw(b"")
+_NO_TEXT, NO_ARGS = Raw(b""), Raw(b"{}")
 
 ARG_NAMES = {
     "external": "External id",
@@ -101,31 +102,24 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 
-_COLUMNS = sorted({field for fields in ARGS_FIELDS.values() for field in fields})
 _MISSING = {**dict.fromkeys(TEXT_FIELDS, _NO_TEXT), "memory_bytes": 0}  # -1 for the others
-_Columns: Any = msgspec.defstruct(
-    "_Columns",
-    [
+_OLD_NAMES = [b'"%b"' % name.encode() for field, name in ARG_NAMES.items() if field.endswith("_old")]
+
+
+def _args_decoder(fields: Iterable[str]) -> Any:
+    """Return a decoder of lists of args that keeps these fields, under their names of now and once."""
+    columns = [
         (name, Raw if field in TEXT_FIELDS else Any, _MISSING.get(field, -1))
-        for field in _COLUMNS
+        for field in fields
         for name in (field, f"{field}_old")
         if name == field or name in ARG_NAMES
-    ],
-    rename=ARG_NAMES,
-)
+    ]
+    args: Any = msgspec.defstruct("Args", columns, rename=ARG_NAMES, frozen=True, gc=False)
+    return msgspec.json.Decoder(list[args]).decode
 
 
-class Args(_Columns, msgspec.Struct, gc=False, frozen=True):  # type: ignore[misc]  # mypy sees Any
-    """The args that become columns."""
-
-    @property
-    def meta_name(self) -> Any:
-        """The name of a process or thread in metadata, which is the same arg as an annotation."""
-        value = load_object(b'{"name": %b}' % bytes(self.annotation))
-        return value["name"] if value else None
-
-
-NO_ARGS = Args()
+_decode_args = {kind: _args_decoder(fields) for kind, fields in ARGS_FIELDS.items()}
+_decode_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 
 
 class Event(msgspec.Struct, gc=False):
@@ -138,7 +132,7 @@ class Event(msgspec.Struct, gc=False):
     tid: Any = None
     ts: Raw = _NO_TEXT
     dur: float | None = math.nan
-    args: Args = NO_ARGS
+    args: Raw = NO_ARGS
     id: Any = None
 
 
@@ -171,6 +165,8 @@ def event_from_text(text: bytes) -> Event:
     """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
     event = decode_event(text)
     hash((event.name, event.pid, event.tid))
+    decode = _decode_args.get(kind_of(event.ph, event.cat, event.name), _decode_objects)
+    decode(b"[%b]" % bytes(event.args))
     return event
 
 
@@ -185,19 +181,18 @@ def event_from_object(fields: dict[str, Any]) -> Event:
         tid=_hashable(fields.get("tid")),
         ts=Raw(b"" if isinstance(ts, bool) or finite(ts) is None else str(ts).encode()),
         dur=finite(fields.get("dur")),
-        args=_args_from_object(args) if isinstance(args, dict) else NO_ARGS,
+        args=_encoded(args) if isinstance(args, dict) else NO_ARGS,
         id=_hashable(fields.get("id")),
     )
 
 
-def _args_from_object(args: dict[str, Any]) -> Args:
+def _encoded(args: dict[str, Any]) -> Raw:
+    """Return args as JSON, without those that it cannot hold."""
     values = {}
-    for field in Args.__struct_fields__:
-        key = ARG_NAMES.get(field, field)
-        if key in args:
-            is_text = getattr(NO_ARGS, field) is _NO_TEXT
-            values[field] = Raw(msgspec.json.encode(args[key])) if is_text else args[key]
-    return Args(**values)
+    for key, value in args.items():
+        with suppress(OverflowError, TypeError, ValueError):
+            values[key] = Raw(msgspec.json.encode(value))
+    return Raw(msgspec.json.encode(values))
 
 
 def finite(value: Any) -> float | None:
@@ -420,24 +415,30 @@ class Dictionaries:
         self.combos = Combos()
         self.interners = {name: Interner({b"": -1}) for name in TEXT_FIELDS}
 
-    def column(self, args: Sequence[Any], name: str, attribute: str = "") -> Array:
-        """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none.
+    def columns(self, kind: int, text: bytes, count: int) -> dict[str, Array]:
+        """Return what a JSON list of so many args holds, by field of their kind.
 
-        attribute: the name that it has in `args`, where that is another one.
+        A number, or the code of a text; -1 where it has none. Raises msgspec.DecodeError, and ValueError where the
+        list has another length.
         """
-        attribute = attribute or name
+        args = _decode_args[kind](text)
+        if len(args) != count:
+            raise ValueError("the text of one event holds more than one object, or less")
+        columns = {name: self._column(args, name, name) for name in ARGS_FIELDS[kind]}
+        if any(name in text for name in _OLD_NAMES):
+            for name in (name for name in columns if f"{name}_old" in ARG_NAMES):
+                values, old = columns[name], self._column(args, name, f"{name}_old")
+                columns[name] = np.where(values < 0, old, values)
+        return columns
+
+    def _column(self, args: Sequence[Any], name: str, attribute: str) -> Array:
         if name in FLOATS:
             with np.errstate(over="ignore"):  # what is too large for a column is infinite there
-                return numbers(args, name, FLOATS[name], real)
+                return numbers(args, attribute, FLOATS[name], real)
         if name in self.interners:
             texts = map(bytes, map(attrgetter(attribute), args))
-            values = np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
-        else:
-            values = numbers(args, attribute, np.int64, whole)
-        old_name = f"{attribute}_old"
-        if old_name in ARG_NAMES and (values < 0).any():
-            return np.where(values < 0, self.column(args, name, old_name), values)
-        return values
+            return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+        return numbers(args, attribute, np.int64, whole)
 
 
 def numbers(items: Sequence[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
