@@ -25,12 +25,14 @@ from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    ACCURACY_LOGGER,
     CUDAGRAPH_LOGGER,
     CUDAGRAPH_SKIPS,
     is_cudagraph_skip,
 )
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.compiler_calls import (
+    note_accuracy_failure,
     note_compiler_calls,
     put_compiler_calls,
     stop_noting_methods,
@@ -83,7 +85,11 @@ class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
+        takes = {
+            TRACE_LOGGER: self.take,
+            CUDAGRAPH_LOGGER: self._take_cudagraph_skip,
+            ACCURACY_LOGGER: note_accuracy_failure,
+        }
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._sampler = Sampler()
