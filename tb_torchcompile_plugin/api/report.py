@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
+from tb_torchcompile_plugin.analysis.causes.doctor import NOT_READ, OUTCOMES, Diagnosis, doctor
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings, unreported
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
 from tb_torchcompile_plugin.analysis.causes.payback import Payback
@@ -111,6 +112,7 @@ class Run(msgspec.Struct, frozen=True):
     workers: list[Worker]
     ranks: RankDifferences
     job: JobReport | None
+    doctor: list[Diagnosis]
 
 
 class RunFinding(Finding, frozen=True, kw_only=True):
@@ -196,6 +198,7 @@ class _RunReader:
         # by worker and span, and under None of what the worker compiled
         self._lines: dict[tuple[str, str | None], all_runs.CompileLine] = {}
         self._job_line: all_runs.FirstFinding | None = None
+        self._diagnoses: dict[Diagnosis, list[str]] = {}  # with the workers that recorded each
 
     def read(self, wanted: ReportFilter) -> Run:
         """Report everything; a job by its digests if traces should not be read."""
@@ -221,7 +224,7 @@ class _RunReader:
         rows = [self._worker(worker) for worker in self.workers if worker.worker in selected]
         self.findings += _located(together.findings, self._run, "", None)
         unfolded = [replace(row, rank=wanted.rank) for row in rows]
-        return Run(self._run, unfolded, RankDifferences((), [], []), together)
+        return Run(self._run, unfolded, RankDifferences((), [], []), together, self._doctor())
 
     def _traced(self) -> Run:
         self._profiles = dict.fromkeys(jobs.members(self.workers))
@@ -237,7 +240,14 @@ class _RunReader:
             _log.warning("the ranks of %s could not be joined", self._run, exc_info=error)
         if together:
             self.findings += _located(together.findings, self._run, "", None)
-        return Run(self._run, rows, rank_differences(self._session.ranks(self._run)), together)
+        return Run(
+            self._run, rows, rank_differences(self._session.ranks(self._run)), together, self._doctor()
+        )
+
+    def _doctor(self) -> list[Diagnosis]:
+        """Return equal rows of several workers as one, failures first."""
+        rows = [replace(row, workers=", ".join(workers)) for row, workers in self._diagnoses.items()]
+        return sorted(rows, key=lambda row: OUTCOMES.index(row.outcome)) or [NOT_READ]
 
     def _worker(self, worker: WorkerFiles) -> Worker:
         try:
@@ -266,6 +276,8 @@ class _RunReader:
                 self._lines[worker.worker, span.span] = read.line
             if member in self._profiles:
                 self._profiles[member] = about
+        for row in doctor(data, of_spans):
+            self._diagnoses.setdefault(row, []).append(worker.worker)
         compiled_findings = unreported(findings_with_start(data, start), of_spans) if data else []
         self.findings += _located(compiled_findings, self._run, worker.worker, None)
         return Worker(

@@ -7,6 +7,8 @@ import msgspec
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from tb_torchcompile_plugin.analysis.causes.doctor import Diagnosis
+from tb_torchcompile_plugin.analysis.formatting import function_at
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, UnreadSpan
@@ -18,6 +20,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 _MAX_CAUSES = 5  # of a late rank
 # What a table of runs shows of each.
 RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks", "recompiles", "finding")
+_COLUMNS = {"all_runs": RUN_COLUMNS, "doctor": ("outcome", "function", "file", "why", "next_step")}
 _LOGDIR = Address()  # the place of the tables of all runs
 
 
@@ -114,9 +117,10 @@ def _print(console: Console, table: Table, top: int | None) -> None:
     if table.section == "findings":
         _print_findings(console, table.rows, top)
     else:
-        names = RUN_COLUMNS if table.section == "all_runs" else ()
-        text_table.print_table(console, table.section, table.rows, top, names)
+        text_table.print_table(console, table.section, table.rows, top, _COLUMNS.get(table.section, ()))
     for row in table.rows[:top]:
+        if isinstance(row, Diagnosis) and row.command:
+            text_table.print_command(console, row.command, function_at(row.function, row.file, row.line))
         if isinstance(row, LateRank):
             text_table.print_table(console, f"late {key_of(row)}, causes", row.causes, _MAX_CAUSES)
 

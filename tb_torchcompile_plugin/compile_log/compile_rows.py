@@ -171,8 +171,11 @@ def _fill_times(row: pb.Compilation, metrics: dict[str, Any]) -> None:
 def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) -> None:
     if metrics.get("fail_type"):
         kind, file = (text_of(metrics.get(name)) for name in ("fail_type", "fail_user_frame_filename"))
+        reason = text_of(metrics.get("fail_reason"))
         row.failure.CopyFrom(pb.Failure(type=exception_name(kind), file=file))
-        row.failure.reason = text_of(metrics.get("fail_reason")) if source else WITHHELD
+        row.failure.reason = reason if source else WITHHELD
+        for frame in () if file else traceback_frames(reason.partition(graph_breaks.FOUND_FROM)[2]):
+            row.failure.file, row.failure.line = frame.file, frame.line
         if metrics.get("fail_user_frame_lineno") is not None:
             row.failure.line = int(metrics["fail_user_frame_lineno"])
     del row.restart_reasons[:]

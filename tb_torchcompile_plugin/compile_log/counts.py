@@ -59,6 +59,7 @@ def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:
 def summary_since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
     """Return what was compiled after an earlier summary of the same process: an id is compiled once in an epoch."""
     later = CompileSummary(environment=summary.environment)
+    later.compiler_calls.extend(summary.compiler_calls[len(earlier.compiler_calls) :])
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
         before = {_identity(row) for row in getattr(earlier, table)}
         getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in before)
@@ -81,9 +82,12 @@ def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
 def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
     """Yield frames that dynamo gave up; None is unknown if torch records none of those that it skips."""
     failures = [row for row in _frames(summary) if row.HasField("failure")]
-    if not failures and not records_skipped_frames(summary.environment.torch_version):
+    calls = [row for row in summary.compiler_calls if row.kind in ("skip", "disabled", "dispatch_mode")]
+    if not failures and not calls and not records_skipped_frames(summary.environment.torch_version):
         return None
-    return (_of(row, row.failure.reason or row.failure.type) for row in failures)
+    rows = [_of(row, row.failure.reason or row.failure.type) for row in failures]
+    rows += [CountedRow(row.subject, row.reason or row.kind, row.file, row.line or None) for row in calls]
+    return iter(rows)
 
 
 def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:

@@ -160,6 +160,18 @@ TREE_PLACE = re.compile(r"# (?P<file>\S+):(?P<line>\d+) in \S+")
 # What torch says when it does not compile, or gives something up.
 UNSUPPORTED = "Unsupported"  # what dynamo cannot trace, by the name of its exception
 ERROR = "dynamo_error"  # the text of a compilation that failed
+FOUND_FROM = "Found from"  # in inductor's errors: the user's line follows
+ACCURACY_LOGGER = "torch._dynamo.repro.after_aot"  # compares results with TORCHDYNAMO_REPRO_LEVEL=4
+is_accuracy_failure = begins("Accuracy failed")  # a line of ACCURACY_LOGGER
+# Variables with which torch compares graphs with eager code (none of a cache), writes each graph as a script before it
+# compiles it, and writes one that fails in the same way (by the name of the exception).
+CHECK_ACCURACY = "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 TORCHDYNAMO_REPRO_AFTER=aot TORCHDYNAMO_REPRO_LEVEL=4"
+KEEP_SCRIPTS = "TORCHDYNAMO_REPRO_AFTER=aot TORCHDYNAMO_REPRO_LEVEL=3"
+REPEAT_FAILURE = {
+    "InductorError": "TORCHDYNAMO_REPRO_AFTER=aot",
+    "BackendCompilerFailed": "TORCHDYNAMO_REPRO_AFTER=dynamo",
+}
+SHOW_MORE = "TORCHDYNAMO_VERBOSE=1"  # of what Dynamo itself cannot compile
 CUDAGRAPH_SKIPS = ("inductor", "cudagraph_skips")  # the counter, by group and name
 # Why CUDA graphs are not used torch writes to a logger alone, in words, and to no record.
 CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"

@@ -6,6 +6,7 @@ never imports it.
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
 from tb_torchcompile_plugin.torch_names.caches import LOAD_CALL, LOADED
+from tb_torchcompile_plugin.torch_names.graph_breaks import is_accuracy_failure
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.records import FRAME_ROOTS
 from tb_torchcompile_plugin.writer.environment import loaded, setting
@@ -39,6 +41,7 @@ _USUAL_SKIPS = (
     "no tensor-related",
     "error was suppressed",
     "while tracing",
+    "custom frame execution strategy",
 )
 
 _calls: dict[str, deque[CompilerCall]] = {}
@@ -187,7 +190,7 @@ def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration
     call.start_ns, call.duration_ns = start_ns or time.time_ns(), duration_ns
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
-        frame.f_code.co_filename == __file__ or not _is_users(frame.f_code.co_filename)
+        frame.f_globals.get("__package__") == __package__ or not _is_users(frame.f_code.co_filename)
     ):
         frame = frame.f_back
     if frame is not None:
@@ -235,6 +238,12 @@ def _note_result(result: Any, args: Any, *rest: Any) -> None:
     if outcome.guarded_code is None:
         code = frame.f_code
         _note_skip(getattr(code, "co_qualname", code.co_name), str(outcome.skip_reason or ""))
+
+
+def note_accuracy_failure(record: logging.LogRecord) -> None:
+    """Note that results differ, where torch was asked to compare compiled graphs with eager code."""
+    if is_accuracy_failure(text := record.getMessage()):
+        _note("accuracy", "", text)
 
 
 def _note_mode(is_in_mode: Any, *rest: Any) -> None:

@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    ACCURACY_LOGGER,
     CUDAGRAPH_LIMIT_LOGGER,
     CUDAGRAPH_LOGGER,
     CUDAGRAPH_SKIPS,
@@ -33,6 +34,7 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import (
 )
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, DYNAMO_START, METRICS
 from tb_torchcompile_plugin.writer.compiler_calls import (
+    note_accuracy_failure,
     note_compiler_calls,
     put_compiler_calls,
     stop_noting_methods,
@@ -94,7 +96,7 @@ class Recorder:
 
     def __init__(self) -> None:
         skips = dict.fromkeys((CUDAGRAPH_LOGGER, CUDAGRAPH_LIMIT_LOGGER), self._take_cudagraph_skip)
-        takes = {TRACE_LOGGER: self.take, **skips}
+        takes = {TRACE_LOGGER: self.take, ACCURACY_LOGGER: note_accuracy_failure, **skips}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._sampler = Sampler()

@@ -3,12 +3,14 @@
 import pytest
 
 from tb_torchcompile_plugin.compile_log.compile_rows import (
+    fill_from_metrics,
     generated_kernels,
     parse_graph_break,
     parse_recompile_reasons,
     parse_traceback,
     withhold_source,
 )
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 
 # torch 2.6, as convert_frame and symbolic_convert print it.
@@ -135,3 +137,27 @@ def test_kernels_that_output_code_defines() -> None:
     assert is_backward_code(CODE) is True
     assert is_backward_code("# AOT ID: ['2_inference']") is False
     assert is_backward_code("no header") is None
+
+
+# torch 2.13; 2.14 and 2.15 write the same.
+INDUCTOR_ERROR = """LoweringException: RuntimeError: lowering is broken
+  target: aten.erf.default
+  args[0]: TensorBox(StorageBox(
+      stack_traces = {,
+        File "/home/user/m.py", line 6, in model,
+          y = torch.sin(x),
+      }
+  ))
+Found from :
+   File "/home/user/m.py", line 7, in model
+    return torch.erf(y).sum()
+           ^^^^^^^^^^^^^^^^^^
+"""
+
+
+@pytest.mark.parametrize("source", [True, False])
+def test_an_error_of_inductor_names_the_line_of_the_operator(source: bool) -> None:
+    row = Compilation()
+    fill_from_metrics(row, {"fail_type": "InductorError", "fail_reason": INDUCTOR_ERROR}, source=source)
+    assert (row.failure.file, row.failure.line) == ("/home/user/m.py", 7)
+    assert ("torch.erf" in row.failure.reason) == source

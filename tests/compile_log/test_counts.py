@@ -86,6 +86,18 @@ def test_a_torch_that_writes_no_record_of_skipped_frames_skipped_none_or_some(ve
     assert numbers(summary)["skipped"] == 1
 
 
+def test_a_function_that_dynamo_left_alone_is_skipped():
+    earlier = CompileSummary()
+    earlier.compiler_calls.add(kind="disabled", subject="f")
+    now = CompileSummary()
+    now.CopyFrom(earlier)
+    now.compiler_calls.add(kind="dispatch_mode", subject="g", reason="FlopCounterMode", file="m.py", line=3)
+    now.compiler_calls.add(kind="compile", subject="h")
+    assert numbers(now)["skipped"] == 2
+    (row,) = counted_rows(summary_since(now, earlier), "skipped") or []
+    assert (row.what, row.why, row.line) == ("g", "FlopCounterMode", 3)
+
+
 def test_attempts_that_break_at_one_line_are_one_break():
     summary = CompileSummary()
     for compile_id in ("0/0", "0/1"):

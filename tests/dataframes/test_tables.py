@@ -58,6 +58,8 @@ def test_every_list_of_the_report_is_a_table(
     report = json.loads(capsys.readouterr().out)
     expected: dict[str, Rows] = {name: report[name] for name in ("all_runs", "findings")}
     for run in report["runs"]:
+        for name, rows in lists_in(run, {"run": run["run"]}):
+            expected.setdefault(name, []).extend(rows)
         for worker in run["workers"]:
             ids = {"run": run["run"], "worker": worker["worker"]}
             nodes = [(span, ids | {"span": span["span"]}) for span in worker["spans"]]

@@ -1540,6 +1540,7 @@ export interface Problem {
   ran_eager: boolean | null;
   what_happened: string;
   consequence: string;
+  command: string;
 }
 
 export type ProblemKind = 'failed' | 'limit' | 'skipped';

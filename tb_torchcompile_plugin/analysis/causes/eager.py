@@ -26,8 +26,9 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite,
 from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per_step, duration, often, plural
+from tb_torchcompile_plugin.compile_log.compile_rows import parse_graph_break
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import (
     calls_by_id,
     calls_cut_by_breaks,
@@ -40,6 +41,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
 from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
@@ -57,10 +59,12 @@ _BREAK_ADVICE: dict[BreakKind, str] = {
     "builtin": _REWRITE,
     "other": _REWRITE,
 }
+SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables that disable torch.compile
 _COMPILE = "`model = torch.compile(model)`"
 _CALL_IT = f"Call the result of torch.compile: {_COMPILE}, before the model is passed to a trainer"
 _INNER = f"Compile the module that does the work, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it contains an operation ({text})"
+NARROW_DOWN = 'Compare backend="aot_eager", or use `python -m torch._inductor.compiler_bisector`'
 # Why no compiled code runs, and what to do. Suppressed errors and the recompile limit are findings of their frame.
 EAGER_REASONS = {
     "variable": ("{what}=1 was set", "Unset {what}, which disables torch.compile"),
@@ -107,6 +111,7 @@ EAGER_REASONS = {
     "broken_inside": (_BROKEN, _INNER),
     "empty": ("the compiled code ({frames}) contains no operation", _INNER),
     "not_called": ("the compiled code ({what}) is not called here", _CALL_IT),
+    "accuracy": ("{text}", NARROW_DOWN),
     "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
     "unknown": (
@@ -322,12 +327,13 @@ class FrameGivenUp(PricedCause):
         if not context.given_up and by:
             yield self.unexplained(context, by)
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
-        if row is None:
+        data = context.profile.data
+        if row is None or data is None:
             return
         broken_at, caller = _called_at(context, row)
         where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
-        why, next_step = _why_given_up(context, row)
+        why, next_step = why_given_up(data, row)
         if broken_at:
             why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
         if by:
@@ -414,13 +420,13 @@ class GraphBreaks(PricedCause):
         if worst.file and not is_user_file(worst.file):  # add the worst one in the user's own files
             own = next((site for site in sites if site.file and is_user_file(site.file)), None)
         where, also = _line_of(worst), _line_of(own) if own else caller
-        advice, fixed = _hint(worst), "Without it"
+        advice, fixed = hint(worst), "Without it"
         title = f"{plural(len(sites), 'graph break')} at {where}"
         if len(sites) > 1:
             title = f"{plural(len(sites), 'graph break')}, the most expensive at {where}"
             advice, fixed = f"Start with the most expensive, {where}. {advice}", "Without them"
             if own:
-                advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
+                advice = f"{advice.rstrip('.')}. At {also}: {hint(own)}"
         if also:
             title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
         comma, s = ("", "s") if len(sites) == 1 else (",", "")
@@ -479,19 +485,27 @@ def eager_cause(context: SpanContext) -> EagerCause:
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
-        environment = context.summary.environment if context.summary else Environment()
-        if not environment.HasField("compile_called"):
-            is_in_mode = DISPATCH_MODE in context.profile.trace.names
-            reason, what = ("traced_mode", DISPATCH_MODE) if is_in_mode else ("unknown", "")
-        elif environment.compile_called:
-            reason, calls = "unused", (row for row in context.compiler_calls if row.kind == "compile")
-            place = next((at_line(row.file, row.line) for row in calls), "")
-        else:
-            reason = "never"
+        reason, place = uncalled(context.summary or CompileSummary())
+        if reason == "unknown" and DISPATCH_MODE in context.profile.trace.names:
+            reason, what = "traced_mode", DISPATCH_MODE
+    return in_words(reason, what, text, place, len(frames))
+
+
+def in_words(reason: str, what: str = "", text: str = "", place: str = "", frames: int = 0) -> EagerCause:
+    """Return a reason of EAGER_REASONS in words."""
     why, next_step = EAGER_REASONS[reason]
-    words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
+    words = {"what": what, "text": text, "place": place, "frames": plural(frames, "frame")}
     words["at"] = f" at {place}" if place else ""
     return EagerCause(reason, why.format(**words), next_step.format(**words), place)
+
+
+def uncalled(summary: CompileSummary) -> tuple[str, str]:
+    """Return why there are no compilations and no other reason (a key of EAGER_REASONS), and the user's line."""
+    if not summary.environment.HasField("compile_called"):
+        return "unknown", ""
+    calls = (row for row in summary.compiler_calls if row.kind == "compile")
+    place = next((at_line(row.file, row.line) for row in calls), "")
+    return ("unused", place) if summary.environment.compile_called else ("never", "")
 
 
 def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
@@ -505,8 +519,7 @@ def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]
     calls, in_force = context.compiler_calls, _stances_in_force(context)
     is_compiled = bool(_compiled_ids(context))
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
-    switches = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
-    yield from (("variable", CompilerCall(subject=name)) for name in switches if variables.get(name) == "1")
+    yield from (("variable", CompilerCall(subject=name)) for name in SWITCHES if variables.get(name) == "1")
     yield from (("stance", row) for row in in_force if row.subject in ("force_eager", "eager_on_recompile"))
     # If something was compiled, a skipped function is not the only reason.
     for kind in ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip"):
@@ -552,19 +565,27 @@ def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:
     return called_at(of_break), called_at(of_frame)
 
 
-def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
+def _message(row: Problem) -> str:
+    """Return a compiler's error, or what follows an introduction ("backend='inductor' raised:"), on one line."""
+    parsed = parse_graph_break(row.reason)
+    if parsed.explanation:
+        return f"{parsed.reason}: {parsed.explanation.splitlines()[0]}"
+    lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
+    lines.sort(key=lambda line: (": error: " not in line, line.endswith("raised:")))
+    return lines[0] if lines else row.type
+
+
+def why_given_up(data: CompileData, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
     if row.kind == "failed":
-        lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-        # Skip the introduction: "backend='inductor' raised:".
-        error = next((line for line in lines if not line.endswith("raised:")), row.type)
-        advice = "Fix this error, which torch._dynamo.config.suppress_errors hid, or use another backend"
-        return error, advice
+        hidden = ", which torch._dynamo.config.suppress_errors hid" if row.ran_eager else ""
+        hints = (text for text in parse_graph_break(row.reason).hints if not is_generic_hint(text))
+        advice = f"Fix this error{hidden}, or exclude the function with torch.compiler.disable"
+        return _message(row), next(hints, advice)
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can continue after it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
-    assert context.profile.data is not None, "a problem without compile data"
-    frame, advice = at_recompile_limit(context.profile.data, row)
+    frame, advice = at_recompile_limit(data, row)
     return f"it hit the recompile limit{modules_clause(frame)}", advice
 
 
@@ -583,11 +604,11 @@ def _line_of(site: GraphBreakSite) -> str:
     return at_line(site.file, site.line) or ", ".join(site.compile_ids)
 
 
-def _hint(site: GraphBreakSite) -> str:
+def hint(site: GraphBreakSite) -> str:
     """Return torch's hint if it is specific to this break, otherwise our advice."""
     if not site.breaks:
         return _BREAK_ADVICE["other"]
     graph_break = site.breaks[0]
-    hints = (hint for hint in graph_break.hints if not is_generic_hint(hint))
+    hints = (text for text in graph_break.hints if not is_generic_hint(text))
     kind = break_kind(graph_break.reason, graph_break.explanation)
     return next(hints, _BREAK_ADVICE.get(kind, "Move what breaks the graph out of the compiled function"))

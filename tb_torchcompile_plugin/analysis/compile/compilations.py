@@ -7,6 +7,7 @@ wrong.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from shlex import quote
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -32,8 +33,8 @@ from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, art
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
-from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
 from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
 
@@ -67,6 +68,7 @@ _CONSEQUENCES: dict[ProblemKind, str] = {
     "limit": "The versions compiled before are still used where their guards hold.",
     "skipped": "The functions that it calls may still be compiled.",
 }
+_VARIABLES = {"limit": "TORCH_LOGS=recompiles", "skipped": "TORCH_LOGS=graph_breaks"}
 _SETTINGS = {"true": True, "false": False}  # JSON texts
 _SUPPRESSED = {
     None: "Whether the error was suppressed is unknown.",
@@ -93,6 +95,7 @@ class Problem(msgspec.Struct, frozen=True):
     ran_eager: bool | None  # torch went on without compiling the frame; None where unknown
     what_happened: str  # a sentence about the function
     consequence: str  # a sentence
+    command: str  # runs the program so that torch shows more, or writes a script that fails in the same way
 
 
 class Compilation(msgspec.Struct, frozen=True):
@@ -181,7 +184,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 phases_percent=phases_percent(phases),
                 cache=[cache_result(message, lookup) for lookup in message.cache],
                 breaks=row_breaks,
-                failure=_problem(message, status) if message.HasField("failure") else None,
+                failure=_problem(data, message, status) if message.HasField("failure") else None,
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),
                 recovered=message.recovered,
@@ -204,10 +207,10 @@ def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
         return "exported"
     if not has_failed and is_ahead_of_time(row.key.compile_id):
         return "compiled" if has_code else "no_graph" if row.HasField("duration_ns") else "unfinished"
-    if has_failed and is_limit(failure.type, failure.reason):
+    if has_failed and names.is_limit(failure.type, failure.reason):
         return "recompile_limit"
-    broke = bool(breaks) or (has_failed and skips_frame(failure.reason))
-    if has_failed and not (broke and failure.type == UNSUPPORTED):
+    broke = bool(breaks) or (has_failed and names.skips_frame(failure.reason))
+    if has_failed and not (broke and failure.type == names.UNSUPPORTED):
         return "failed"
     if row.recovered:
         return "recovered"
@@ -218,16 +221,24 @@ def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
     return "no_graph" if direction_of(row.direction) == "forward" and not row.graph_ops else "compiled"
 
 
-def _problem(row: CompilationMessage, status: Status) -> Problem:
+def run_with(data: CompileData, variables: str) -> str:
+    """Return a command that runs the program with environment variables. Its arguments are not recorded."""
+    return f"{variables} python {quote(data.summary.environment.program or 'PROGRAM.py')}"
+
+
+def _problem(data: CompileData, row: CompilationMessage, status: Status) -> Problem:
     failure = row.failure
     place = failure if failure.file else row
     kinds: dict[Status, ProblemKind] = {"recompile_limit": "limit", "failed": "failed"}
     kind = kinds.get(status, "skipped")
-    is_given_up = kind == "skipped" or is_limit(failure.type, failure.reason)
+    is_given_up = kind == "skipped" or names.is_limit(failure.type, failure.reason)
     subject = (
         f"{row.function} ({row.key.compile_id})" if row.function else f"Compilation {row.key.compile_id}"
     )
     eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
+    if direction_of(row.direction) == "backward":  # compiled on first use, where torch suppresses no error
+        subject, eager = f"The backward of {subject}", False
+    variables = _VARIABLES.get(kind) or names.REPEAT_FAILURE.get(failure.type, names.SHOW_MORE)
     return Problem(
         kind=kind,
         compile_id=row.key.compile_id,
@@ -240,6 +251,7 @@ def _problem(row: CompilationMessage, status: Status) -> Problem:
         ran_eager=eager,
         what_happened=f"{subject} {_EVENTS[kind].format(failure.type)}.",
         consequence=_CONSEQUENCES.get(kind) or _SUPPRESSED[eager],
+        command=run_with(data, variables),
     )
 
 
@@ -297,7 +309,7 @@ def status_headline(data: CompileData) -> str:
     statuses = Counter(row.status for row in data.of(compilations) if row.direction == "forward")
     if not statuses:
         return data.none_of("compilations")
-    if set(statuses) == {"compiled"}:
+    if set(statuses) == {"compiled"} and not data.of(problems):
         return f"{plural(statuses.total(), 'compilation')} without problems."
     counts = ", ".join(
         f"{statuses[status]:,} {words}" for status, words in _COUNTED.items() if statuses[status]

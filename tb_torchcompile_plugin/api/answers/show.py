@@ -27,7 +27,7 @@ _PANELS = frozenset(get_args(Panel))
 _SHOWS: dict[Panel, tuple[str, ...]] = {
     "compare": ("payback",),
     "compilations": (
-        *("compiled_regions", "cuda_graphs", "exports", "export_issues", "frame_times", "problems"),
+        *("compiled_regions", "cuda_graphs", "doctor", "exports", "export_issues", "frame_times", "problems"),
     ),
     "compile_time": ("autotune", "compile_functions", "startup"),
     "findings": ("what_if",),
@@ -69,7 +69,7 @@ def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
         return str(getattr(row, "panel", "")), str(getattr(row, "row", None) or "")
     name = place.section.partition(".")[0]
     panel, table = _PANEL_OF.get(name, name if name in _PANELS else ""), _TABLES.get(name, name)
-    if not place.worker:
+    if not place.worker and panel != "compilations":
         return "ranks", f"ranks:{_KEYS[name](row)}" if name == "by_rank" and row is not None else ""
     key = _KEYS.get(place.section)
     return panel, f"{table}:{key(row)}" if key and row is not None else ""

@@ -60,6 +60,11 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="all rows of a job of many ranks, not only outliers and the first ones",
     )
     report.set_defaults(run=show_report)
+    doctor = commands.add_parser("doctor", help="print what was compiled, what was not, why, and what to do")
+    doctor.add_argument("logdir", help="see report")
+    doctor.add_argument("--run", dest="only_run", metavar="NAME", default="", help="only this run")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    doctor.set_defaults(run=show_report, section=["doctor"], top=None, max_bytes=None, rank=None, all=False)
     bounds = report.add_argument_group(
         "limits", "The output states how many rows are omitted, and the command that prints them."
     )
