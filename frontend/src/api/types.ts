@@ -341,7 +341,7 @@ export interface CompilationTable {
 }
 
 export interface Compile {
-  source: 'summary' | 'torch_trace';
+  source: 'summary' | 'torch_logs' | 'torch_trace';
   file: string;
   total_s: number | null;
   phases_s: Partial<Record<Phase, number>>;
@@ -1955,7 +1955,8 @@ export type Status =
   | 'no_graph'
   | 'recompile_limit'
   | 'recovered'
-  | 'unfinished';
+  | 'unfinished'
+  | 'unknown';
 
 export interface Step {
   name: string;
