@@ -56,9 +56,7 @@ class CompileData(Memoized):
     def none_of(self, what: str) -> str:
         """Return "No recompiles.", or that there are none in what could be read, or that they are unknown."""
         if self.source == "torch_logs":
-            return (
-                f"{what.capitalize()} are unknown: there is nothing of TORCH_LOGS={what.replace(' ', '_')}."
-            )
+            return f"{what.capitalize()} are unknown: no line is from TORCH_LOGS={what.replace(' ', '_')}."
         return f"No {what}{' in the records that could be read' if self.is_lossy else ''}."
 
 

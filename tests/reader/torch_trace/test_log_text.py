@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from served import ROOT, make_client, make_plugin, wait_for
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
+from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.counts import counted_rows
@@ -131,6 +132,14 @@ def test_in_a_logdir_texts_of_torch_count_unless_there_is_a_summary(tmp_path: Pa
     assert [data.source for data in data_of(tmp_path)] == ["summary"]
     assert main(["report", str(tmp_path / "other.log")]) == 1
     assert "TORCH_LOGS=" in capsys.readouterr().err
+
+
+def test_a_text_joins_the_trace_of_its_process(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 11574, "tid": 1, "ts": 1, "dur": 5}
+    (tmp_path / "h_11574.1.pt.trace.json").write_text(json.dumps({"traceEvents": [event]}))
+    (tmp_path / "train.err").write_bytes(text_of("kubectl"))
+    (run,) = read_report(str(tmp_path)).all_runs
+    assert (run.compilations, run.recompiles, run.compile_s) == (10, 5, None)
 
 
 def test_stdin_export_show_and_the_tab(
