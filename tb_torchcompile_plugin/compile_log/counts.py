@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.compile_log.record import (
+    LOG_TEXT,
     direction_of,
     forward_compilations,
     key_of,
@@ -45,7 +46,8 @@ class CountKind(NamedTuple):
 def counted_rows(summary: CompileSummary, name: CountName) -> list[CountedRow] | None:
     """Return each row once, equal ones added up, in torch's order; None where the summary does not hold them."""
     rows = COUNTS[name].rows_of(summary)
-    return None if rows is None else merge_equal_rows(rows)
+    counted = None if rows is None else merge_equal_rows(rows)
+    return None if summary.environment.capture == LOG_TEXT and not counted else counted
 
 
 def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:

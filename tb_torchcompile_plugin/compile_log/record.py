@@ -53,6 +53,8 @@ def loads(text: str) -> Any:
     return readable(value) if "\\ud" in text.lower() else value
 
 
+# In place of what was captured: the summary was read from the text of TORCH_LOGS, which contains what its topics print.
+LOG_TEXT = "log_text"
 # Fields of the summary's messages.
 Direction = Literal["forward", "backward"]
 # Why a CUDA graph was recorded: for the first time; for new sizes; because an input that should stay where it is (a

@@ -19,14 +19,18 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import Notice, UserError, displayable
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File as File
-from tb_torchcompile_plugin.logdir.filesystem import Part
+from tb_torchcompile_plugin.logdir.filesystem import Part as Part
+from tb_torchcompile_plugin.logdir.log_text import parts
 from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
+from tb_torchcompile_plugin.torch_names.log_lines import HEAD
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
 _DIGEST = re.compile(r"^(?P<worker>.*?)\.(?P<span>\d+)\.pt\.digest\.pb$")
 _STATUS = re.compile(r"\.\d+\.pt\.compiling$")
 _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
+# A text of TORCH_LOGS, if its beginning has lines about compilations.
+_TEXT = re.compile(r"\.(?:log|txt|out|err)(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
@@ -42,7 +46,7 @@ _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _CAPTURE_FOLDERS = ("capture_traces", "graph_capture_profile")
 _CAPTURE_RANK = re.compile(r"(?:rank_?|TP-)(\d+).*\.json(?:\.gz)?$")
 # The files that count, of any name that they may have.
-_FILES = (_JSON, _SUMMARY, _DIGEST, _STATUS, _LOG, _PERFETTO)
+_FILES = (_JSON, _SUMMARY, _DIGEST, _STATUS, _LOG, _PERFETTO, _TEXT)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
 _MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
@@ -108,7 +112,7 @@ class RunFiles:
     run: str  # its relative path, "." for the logdir itself
     folder: str
     workers: dict[str, WorkerFiles] = field(default_factory=dict)
-    logs: list[File] = field(default_factory=list)  # TORCH_TRACE logs not yet joined to a worker
+    logs: list[File] = field(default_factory=list)  # of torch, and parts of texts, not yet joined to a worker
     captures: dict[int, list[File]] = field(default_factory=dict)  # traces of capturing CUDA graphs, by rank
     statuses: list[File] = field(default_factory=list)  # of processes that compile, or were killed meanwhile
     alone: bool = False  # one trace was asked for: files next to it count only where they join
@@ -276,6 +280,11 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     for file in loose:
         if not _is_merged_again(file, names):
             _place_loose(run, file, notices)
+    if not run.logs and not any(worker.summaries for worker in run.workers.values()):  # which contain more
+        texts = sorted((file for file in files if _TEXT.search(file.name)), key=lambda file: -file.mtime_ns)
+        for file in texts[:_MOST_SNIFFED]:
+            with suppress(OSError, UserError):  # most are of other programs
+                run.logs += _text_parts(file) if _sniffed(file).is_text else []
     named = (file for file in files if _PERFETTO.search(file.name))
     notices += (_not_read(file, known) for file in named if (known := other_format(file.name)))
     for worker in run.workers.values():
@@ -337,9 +346,17 @@ def _add_loose(run: RunFiles, file: File, labels: Sequence[str]) -> None:
         _add_span(run.worker(worker), span, file)
 
 
+@lru_cache(_MOST_SNIFFED)
+def _text_parts(file: File) -> list[File]:
+    """Return a text once for each process that wrote into it, by reading all of it, of a remote one the beginning."""
+    blocks = [read_head(file.path)] if filesystem.is_remote(file.path) else _blocks(file.path)
+    return [replace(file, tag=f"{file.mtime_ns} {part}", part=part) for part in parts(blocks)]
+
+
 class _Sniffed(NamedTuple):
     is_trace: bool = False
     is_log: bool = False
+    is_text: bool = False
     labels: tuple[str, ...] = ()  # of the processes whose traces a tool merged into it
     other: OtherFormat | None = None  # what it is that is not read
 
@@ -351,6 +368,7 @@ def _sniffed(file: File) -> _Sniffed:
     return _Sniffed(
         is_trace=b'"traceEvents"' in head,
         is_log=_LOG_LINE.match(head) is not None,
+        is_text=HEAD.search(head) is not None,
         labels=_labels(file.path) if is_merged else (),
         other=other_format(file.name, head),
     )
@@ -360,15 +378,21 @@ def _labels(path: str) -> tuple[str, ...]:
     """Return the labels before the process ids of a merged profile, by reading all of it."""
     labels: dict[bytes, None] = {}
     rest = b""
+    for block in _blocks(path):
+        labels.update(dict.fromkeys(_LABEL.findall(rest + block)))
+        rest = block[-_LONGEST_LABEL:]
+    return tuple(label.decode() for label in labels)
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """Yield the content of a local file, unpacked, up to where it is damaged."""
     is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"
     with (
         suppress(EOFError, OSError, zlib.error),
         gzip.open(path) if is_packed else open(path, "rb") as stream,
     ):
         while block := stream.read(_BLOCK):
-            labels.update(dict.fromkeys(_LABEL.findall(rest + block)))
-            rest = block[-_LONGEST_LABEL:]
-    return tuple(label.decode() for label in labels)
+            yield block
 
 
 def read_head(path: str) -> bytes:
@@ -401,6 +425,8 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
             sniffed = _sniffed(file)
         if sniffed.is_log:
             run.logs.append(file)
+        elif sniffed.is_text or (_TEXT.search(file.name) and not (sniffed.is_trace or sniffed.other)):
+            run.logs += _text_parts(file) or [replace(file, part=Part("", -1, 0))]
         else:
             _add_loose(run, file, sniffed.labels)
     if any(worker.spans for worker in run.workers.values()):

@@ -52,12 +52,6 @@ _BY_HEAD = (
         _RECORD,
     ),
     (
-        # torch since 2.3, and before
-        rb"^(?:\[rank\d+\]:)?[VIWEC]\d{4} [^\n]*\] \[__\w+\]|^\[[^\n{]*torch\._[\w.]{1,99}\.__\w{1,99}: \[",
-        "this is the text that TORCH_LOGS prints, which is not read",
-        "Set TORCH_TRACE to a folder instead of TORCH_LOGS, run again, and report that folder",
-    ),
-    (
         rb"\A(?=[^\n{(]*\(\d+\))[^\n{]* \d+\r?\n",
         "these are the stacks of export_stacks, without times of single calls",
         "Record with with_stack=True and export_chrome_trace, or tensorboard_trace_handler: the trace contains them",

@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import File, Part, WorkerFiles
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.memo import Memo, Memoized
 from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.log_text import read_log_text
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, RECOMPILE, artifact_kind
 from tb_torchcompile_plugin.torch_names.caches import is_package
+
+# What a text of TORCH_LOGS may lack, and the kind of its records.
+_MAY_LACK = {"graph breaks": artifact_kind(GRAPH_BREAK), "recompiles": artifact_kind(RECOMPILE)}
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class CompileData(Memoized):
     """What one worker compiled, merged from its files."""
 
     summary: CompileSummary  # what is known, merged
-    source: Literal["summary", "torch_trace"]
+    source: Literal["summary", "torch_trace", "torch_logs"]
     file: str  # its main file
     notices: list[Notice] = field(default_factory=list)  # what could not be read
     log: File | None = None  # holds the texts of artifacts with a `log_offset`
@@ -43,8 +49,14 @@ class CompileData(Memoized):
         """Whether records could not be read, so that their contents are unknown."""
         return bool(self.summary.records.unreadable)
 
+    def is_unknown(self, what: str) -> bool:
+        """Whether there may be some that a text of TORCH_LOGS does not contain, because it has no lines about them."""
+        return self.source == "torch_logs" and _MAY_LACK[what] not in self.summary.records.by_kind
+
     def none_of(self, what: str) -> str:
-        """Return "No recompiles.", or that there are none in what could be read."""
+        """Return "No recompiles.", or that there are none in what could be read, or that they are unknown."""
+        if self.source == "torch_logs":
+            return f"{what.capitalize()} are unknown: no line is from TORCH_LOGS={what.replace(' ', '_')}."
         return f"No {what}{' in the records that could be read' if self.is_lossy else ''}."
 
 
@@ -60,7 +72,8 @@ def read_compile_data(worker: WorkerFiles) -> DataRead:
         merged = merge(newest, log) if log is not None else newest
         data = CompileData(merged, "summary", file, notices, worker.log)
     elif log is not None and worker.log is not None:
-        data = CompileData(log, "torch_trace", worker.log.path, notices, worker.log)
+        text = worker.log.part
+        data = CompileData(log, "torch_logs" if text else "torch_trace", worker.log.path, notices, worker.log)
     else:
         return None, notices
     return replace(data, has_trace=worker.has_trace), notices
@@ -80,8 +93,11 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     if file is None:
         return None
     try:
-        with copies.local(file) as path:
-            log = without_impossible(read_log(path))
+        if file.part:
+            log = _read_text(file, file.part)
+        else:
+            with copies.local(file) as path:
+                log = without_impossible(read_log(path))
     except UserError as error:
         notices.append(error.notice)
         return None
@@ -93,6 +109,21 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
         step = "If the file was copied, copy it again; otherwise record the run again"
         notices.append(Notice(file.path, problem, kept, step))
     return log
+
+
+def _read_text(file: File, part: Part) -> CompileSummary:
+    """Return what the process of this part of a text compiled. Raises UserError."""
+    found = _texts(replace(file, part=None, tag=""))
+    if part not in found:
+        raise UserError("has changed since it was listed", file=file.path, next_step="Reload")
+    return found[part]
+
+
+@lru_cache(2)  # a text of many ranks is read once
+def _texts(file: File) -> dict[Part, CompileSummary]:
+    with copies.local(file) as path:
+        found = read_log_text(path)
+    return {part: without_impossible(log) for part, log in found.items()}
 
 
 def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFiles]:

@@ -245,6 +245,9 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 
 
 def _identity_of_log(file: discovery.File) -> LogIdentity:
+    if file.part:  # of a text of TORCH_LOGS
+        rank = file.part.rank if file.part.rank >= 0 else None
+        return LogIdentity(rank, int(file.part.label or 0) or None, start_ns=None, end_ns=None)
     try:
         identity = _read_identity_of_log(file)
     except UserError:  # it may have been removed; reading its own worker reports that

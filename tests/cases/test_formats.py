@@ -27,7 +27,6 @@ OTHERS = {
     "ascend27_trace_view": ("torch_npu", "TORCH_TRACE"),
     "jax_trace": ("JAX", "torch.profiler"),
     "export_stacks": ("export_stacks", "export_chrome_trace"),
-    "torch_logs_text": ("TORCH_LOGS", "TORCH_TRACE"),
 }
 
 

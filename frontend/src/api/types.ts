@@ -351,7 +351,7 @@ export interface CompilationTable {
 }
 
 export interface Compile {
-  source: 'summary' | 'torch_trace';
+  source: 'summary' | 'torch_logs' | 'torch_trace';
   file: string;
   total_s: number | null;
   phases_s: Partial<Record<Phase, number>>;
@@ -1939,7 +1939,8 @@ export type Status =
   | 'no_graph'
   | 'recompile_limit'
   | 'recovered'
-  | 'unfinished';
+  | 'unfinished'
+  | 'unknown';
 
 export interface Step {
   name: string;

@@ -226,12 +226,13 @@ def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterato
         return
     again = data.of(recompiles)
     cost_s = sum(row.duration_s or 0.0 for row in again)
-    yield OverviewCount(
-        plural(len(again), "recompile") + (f", {seconds(cost_s)}" if cost_s else ""),
-        "recompiles",
-        help="Frames that were compiled again because a guard failed",
-        tone="warn" if again else "",
-    )
+    if not data.is_unknown("recompiles"):
+        yield OverviewCount(
+            plural(len(again), "recompile") + (f", {seconds(cost_s)}" if cost_s else ""),
+            "recompiles",
+            help="Frames that were compiled again because a guard failed",
+            tone="warn" if again else "",
+        )
     results = [cache.result for row in data.of(compilations) for cache in row.cache]
     if results:
         what = "Lookups in inductor’s graph cache and AOTAutograd’s cache that found an entry"

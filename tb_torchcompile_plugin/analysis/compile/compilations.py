@@ -42,6 +42,7 @@ Status = Literal[
     "failed",
     "recompile_limit",
     "unfinished",
+    "unknown",
     "graph_break",
     "compiled",
     "exported",
@@ -165,6 +166,8 @@ def compilations(data: CompileData) -> list[Compilation]:
         next_part[group] += 1
         row_breaks = breaks[key] if direction == "forward" else 0
         status = _status(message, row_breaks, key in keys_with_code)
+        if status == "unfinished" and data.source == "torch_logs":
+            status = "compiled" if key in keys_with_code else "unknown"
         phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
         rows.append(
             Compilation(
@@ -265,6 +268,8 @@ def compile_time_headline(data: CompileData) -> str:
     rows = [row for row in data.of(compilations) if row.status not in _NOT_COMPILED_HERE]
     if not rows:
         return data.of(none_compiled)
+    if data.source == "torch_logs":
+        return f"The text of TORCH_LOGS shows {plural(len(rows), 'compilation')}, without times."
     backward = sum(row.direction == "backward" for row in rows)
     were = "was" if backward == 1 else "were"
     parts = (

@@ -227,8 +227,9 @@ def _sites(reported: list[GraphBreak], executed: Iterable[_Site] = ()) -> dict[_
 def count_sites(about: Profile | CompileData) -> int | None:
     """Count the lines that broke a graph, for one reason each; None where neither log nor trace shows them."""
     if isinstance(about, CompileData):
-        return len(about.of(reported_sites))
-    is_known = about.data is not None or about.of(graph_break_costs) is not None
+        return None if about.is_unknown("graph breaks") else len(about.of(reported_sites))
+    is_logged = about.data is not None and not about.data.is_unknown("graph breaks")
+    is_known = is_logged or about.of(graph_break_costs) is not None
     return len(about.of(graph_break_sites)) if is_known else None
 
 

@@ -207,9 +207,9 @@ def recompiles(data: CompileData) -> list[Recompile]:
     return rows
 
 
-def count_recompiles(data: CompileData) -> int:
-    """Count the recompiles. The backward graph of one is a part of it."""
-    return len(data.of(recompiles))
+def count_recompiles(data: CompileData) -> int | None:
+    """Count the recompiles, None where they are unknown. The backward graph of one is a part of it."""
+    return None if data.is_unknown("recompiles") else len(data.of(recompiles))
 
 
 def _expected_values(data: CompileData) -> dict[record.Key, dict[str, str]]:
@@ -243,6 +243,8 @@ def recompiles_headline(data: CompileData) -> str:
     """Summarize in a sentence: "3 recompiles cost 2.10 s of compile time."."""
     if not (rows := data.of(recompiles)):
         return data.none_of("recompiles")
+    if data.source == "torch_logs":
+        return f"{plural(len(rows), 'recompile')}."
     total = duration(1e6 * sum(row.duration_s or 0 for row in rows))
     return f"{plural(len(rows), 'recompile')} cost {total} of compile time."
 

@@ -82,7 +82,7 @@ class Records(msgspec.Struct, frozen=True):
 class Compile(msgspec.Struct, frozen=True):
     """The compile side of one worker."""
 
-    source: Literal["summary", "torch_trace"]
+    source: Literal["summary", "torch_trace", "torch_logs"]
     file: str
     total_s: float | None
     phases_s: dict[Phase, float]
@@ -256,4 +256,7 @@ def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
     number = data.of(ct.count_compilations)
     if number == 0:
         return data.of(none_compiled)
+    if data.source == "torch_logs":
+        headlines = compile_time_headline, breaks.reported_headline, recompiles_headline
+        return " ".join(data.of(headline) for headline in headlines)
     return f"{plural(number, 'compilation')} took {seconds(data.of(ct.total_s))}{inside}."

@@ -53,7 +53,7 @@ class Commands:
         """Return the command that compares a run with the one after it. several: whether the logdir has several."""
         if several:
             return f"tb-torchcompile compare {self._logdir} {self._logdir} --run {quote(run)} --run {AFTER}"
-        return f"tb-torchcompile compare {self._logdir} {AFTER}"
+        return f"tb-torchcompile compare {'BEFORE' if self._logdir == '-' else self._logdir} {AFTER}"
 
     def full(self) -> str:
         """Return the command that prints all tables as text."""

@@ -1,9 +1,13 @@
 """The commands `report`, `show`, `schema` and `skill`, which limit answers and address rows by id."""
 
 import argparse
+import contextlib
 import os
+import shutil
 import statistics
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib.resources import files
 
 from rich.console import Console
@@ -41,6 +45,19 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     agent.set_defaults(run=_show_skill)
 
 
+@contextlib.contextmanager
+def _input_of(logdir: str) -> Iterator[str]:
+    """Give the path to read: of a copy of the standard input for "-"."""
+    if logdir != "-":
+        yield logdir
+        return
+    with tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
+        path = os.path.join(folder, "stdin.txt")
+        with open(path, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report",
@@ -48,7 +65,8 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     report.add_argument(
         "logdir",
-        help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
+        help="a folder, one trace or log of any name, or a text of TORCH_LOGS; a path, a URL such as s3://bucket/runs, "
+        "or - for the standard input",
     )
     report.add_argument("--full", action="store_true", help="all tables, not one screen")
     report.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -89,9 +107,9 @@ def show_report(arguments: argparse.Namespace) -> None:
     """Print the report; warnings and progress go to stderr. Raises UserError if nothing could be read."""
     sections = tuple(name for names in arguments.section for name in names.split(",") if name)
     ask = AnswerLimits(sections, arguments.top, arguments.max_bytes)
-    with text.progress_bar() as advance:
+    with text.progress_bar() as advance, _input_of(arguments.logdir) as path:
         report = reports.read_report(
-            arguments.logdir, advance, reports.ReportFilter(arguments.only_run, arguments.rank, arguments.all)
+            path, advance, reports.ReportFilter(arguments.only_run, arguments.rank, arguments.all)
         )
     if failure := _print_warnings(report, arguments.logdir):
         if arguments.json:
@@ -139,9 +157,8 @@ def default_logdir() -> str:
 def show_id(arguments: argparse.Namespace) -> None:
     """Print the row. Raises WrongArgument if there is none of this id."""
     logdir = arguments.logdir or default_logdir()
-    session = open_logdir(logdir)
-    with text.progress_bar() as advance:
-        row = Logdir(session, advance).show(arguments.id, Commands(logdir))
+    with text.progress_bar() as advance, _input_of(logdir) as path:
+        row = Logdir(open_logdir(path), advance).show(arguments.id, Commands(logdir))
     (text_table.print_json if arguments.json else _print_shown)(row)
 
 

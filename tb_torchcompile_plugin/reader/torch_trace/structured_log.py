@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
 from tb_torchcompile_plugin.reader.torch_trace import log_records
-from tb_torchcompile_plugin.reader.trace.source import GzipSource, open_source
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.torch_names.artifacts import artifact_name
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
@@ -129,6 +130,11 @@ def _loads(text: str) -> Any:
         return loads(text)
 
 
+def chunks(source: Source) -> Iterator[bytes]:
+    """Yield the content of a file from its beginning."""
+    return takewhile(bool, (source.read(offset, CHUNK_BYTES) for offset in count(0, CHUNK_BYTES)))
+
+
 class _LogReader:
     """One pass over one log."""
 
@@ -191,11 +197,8 @@ class _LogReader:
             yield b"".join(pieces).removesuffix(b"\n"), offset, True
 
     def _chunks(self) -> Iterator[bytes]:
-        offset = 0
         with contextlib.closing(open_source(self._path)) as source:
-            while chunk := source.read(offset, CHUNK_BYTES):
-                yield chunk
-                offset += len(chunk)
+            yield from chunks(source)
         if source.problem:
             self._log.records.unreadable[source.problem] += 1
 
