@@ -84,20 +84,25 @@ def _settings(data: CompileData) -> Iterator[Diagnosis]:
     rows, variables = data.of(compilations), data.summary.environment.variables
     is_set = (name for name in eager.SWITCHES if variables.get(name) == "1")
     calls = [CompilerCall(kind="variable", subject=name) for name in is_set] + [*data.summary.compiler_calls]
-    check, kinds = run_with(data, CHECK_ACCURACY), set[str]()
+    check, differing = run_with(data, CHECK_ACCURACY), [call for call in calls if call.kind == "accuracy"]
+    for call in differing:
+        yield Diagnosis("inaccurate", call.reason, eager.NARROW_DOWN, check, *_place(call))
+    has_reason = bool(differing)
     for call in calls:
         reason = call.subject if call.subject in eager.EAGER_REASONS else call.kind
         if reason in eager.EAGER_REASONS and (call.kind, call.subject) != ("stance", "default"):
-            line = optional_number(call, "line")
-            cause = eager.in_words(reason, call.subject, call.reason, at_line(call.file, line))
-            kinds.add(call.kind)
-            outcome: Outcome = "inaccurate" if call.kind == "accuracy" else "eager"
-            command = check if call.kind == "accuracy" else ""
-            yield Diagnosis(outcome, cause.why, cause.next_step, command, call.subject, call.file, line)
-    if not rows and not kinds:
-        reason, place = eager.uncalled(data.summary)
-        cause = eager.in_words(reason, place=place)
-        outcome = "unknown" if reason == "unknown" else "eager"
+            at = at_line(call.file, optional_number(call, "line"))
+            cause = eager.in_words(reason, call.subject, call.reason, at)
+            yield Diagnosis("eager", cause.why, cause.next_step, "", *_place(call))
+            has_reason = True
+    if not rows and not has_reason:
+        reason, at = eager.uncalled(data.summary)
+        cause = eager.in_words(reason, place=at)
+        outcome: Outcome = "unknown" if reason == "unknown" else "eager"
         yield Diagnosis(outcome, f"Nothing was compiled: {cause.why}", cause.next_step)
-    if "accuracy" not in kinds and any(row.graph_ops and not row.failure for row in rows):
+    if not differing and any(row.graph_ops and not row.failure for row in rows):
         yield Diagnosis("unknown", _UNCHECKED, eager.NARROW_DOWN, check)
+
+
+def _place(call: CompilerCall) -> tuple[str, str, int | None]:
+    return call.subject, call.file, optional_number(call, "line")

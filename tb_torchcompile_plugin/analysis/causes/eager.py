@@ -111,7 +111,6 @@ EAGER_REASONS = {
     "broken_inside": (_BROKEN, _INNER),
     "empty": ("the compiled code ({frames}) contains no operation", _INNER),
     "not_called": ("the compiled code ({what}) is not called here", _CALL_IT),
-    "accuracy": ("{text}", NARROW_DOWN),
     "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
     "unknown": (

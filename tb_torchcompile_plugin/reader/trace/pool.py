@@ -12,11 +12,12 @@ import itertools
 import json
 import os
 import pickle
+import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -126,10 +127,13 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
 class _Process:
-    """One worker process. A thread talks to it."""
+    """One worker process, and the thread that talks to it."""
 
-    def __init__(self, number: int) -> None:
-        self._number, self.moved = number, WorkerProgress(0, 0)
+    def __init__(
+        self, number: int, task: Task, folder: str, inbox: queue.Queue[Any], indices: Iterator[int]
+    ) -> None:
+        self.number, self._inbox, self._indices = number, inbox, indices
+        self.vocabulary = Vocabulary()
         self._popen = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _BOOT],
             stdin=subprocess.PIPE,
@@ -138,30 +142,31 @@ class _Process:
             env=_lean(),
             start_new_session=True,  # Ctrl-C is for this process, which ends the worker
         )
+        self._thread = threading.Thread(
+            target=self._talk, args=(task, os.path.join(folder, f"spool-{number}")), daemon=True
+        )
+        self._thread.start()
 
-    def talk(self, task: Task, folder: str, indices: Iterator[int]) -> "Reports":
-        """Let it read one segment after the other, until none is left or it is gone; return what it read."""
+    def _talk(self, task: Task, spool: str) -> None:
         commands, reports = self._popen.stdin, self._popen.stdout
         assert commands is not None and reports is not None
-        parts: Reports = {}
-        vocabulary = Vocabulary()
         with contextlib.suppress(OSError, ValueError, EOFError):
             commands.write(json.dumps([*sys.path, _PACKAGES]).encode() + b"\n")
-            send(commands, (task, os.path.join(folder, f"spool-{self._number}")))
-            for index in indices:
+            send(commands, (task, spool))
+            for index in self._indices:
                 send(commands, index)
                 while isinstance(message := receive(reports), WorkerProgress):
-                    self.moved = message
+                    self._inbox.put((self, message))
                 if message is None:
                     break
-                vocabulary.learn(message.part)
-                parts[message.index] = message
+                self._inbox.put((self, message))
                 if message.stop.state != "more":
                     break
-        return parts
+        self._inbox.put((self, None))
 
     def close(self) -> None:
         self._popen.kill()
+        self._thread.join()
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
@@ -179,35 +184,51 @@ def read_events(task: Task, source: Source, meter: Meter, workers: int, folder: 
     """
     reports: Reports = {}
     if workers > 1:
-        reports = _reports(task, meter, workers, folder, max if isinstance(source, GzipSource) else sum)
+        reports = _reports(task, meter, workers, folder, packed=isinstance(source, GzipSource))
     with without_gc():
         return assembled(task, source, meter, reports, os.path.join(folder, "spool") if folder else "")
 
 
-def _reports(
-    task: Task, meter: Meter, workers: int, folder: str, together: Callable[[list[int]], int]
-) -> Reports:
-    """Return the parts that processes read.
-
-    together: how far all are, by how far each is. Each process decompresses the whole of a gzip file.
-    """
+def _reports(task: Task, meter: Meter, workers: int, folder: str, *, packed: bool) -> Reports:
+    """Return the parts that processes read. packed: each process decompresses the whole file."""
+    inbox: queue.Queue[Any] = queue.Queue()
     indices = itertools.count()  # shared by the threads that talk to the processes
     processes: list[_Process] = []
-    with ThreadPoolExecutor(workers) as threads:
+    try:
+        for number in range(workers):
+            with contextlib.suppress(OSError):  # what no process reads is read by this one
+                processes.append(_Process(number, task, folder, inbox, indices))
+        return _collect(meter, inbox, len(processes), max if packed else sum)
+    finally:
+        for process in processes:
+            process.close()
+
+
+def _collect(
+    meter: Meter, inbox: queue.Queue[Any], talking: int, together: Callable[[list[int]], int]
+) -> Reports:
+    """Return what the processes report, when none of them is talking any more.
+
+    together: how far all are, by how far each is.
+    """
+    reports: Reports = {}
+    moved: dict[int, WorkerProgress] = {}
+    while talking:
+        meter.check()
         try:
-            for number in range(workers):
-                with contextlib.suppress(OSError):  # what no process reads is read by this one
-                    processes.append(_Process(number))
-            talks = [threads.submit(process.talk, task, folder, indices) for process in processes]
-            while wait(talks, _PATIENCE).not_done:
-                moved = [process.moved for process in processes]
-                meter.at(
-                    together([worker.consumed for worker in moved]), sum(worker.events for worker in moved)
-                )
-        finally:
-            for process in processes:
-                process.close()
-    return {index: report for talk in talks for index, report in talk.result().items()}
+            process, message = inbox.get(timeout=_PATIENCE)
+        except queue.Empty:
+            continue
+        if message is None:
+            talking -= 1
+        elif isinstance(message, WorkerProgress):
+            moved[process.number] = message
+            events = sum(worker.events for worker in moved.values())
+            meter.at(together([worker.consumed for worker in moved.values()]), events)
+        else:
+            process.vocabulary.learn(message.part)
+            reports[message.index] = message
+    return reports
 
 
 def assembled(task: Task, source: Source, meter: Meter, reports: Reports, spool: str) -> Outcome:

@@ -104,8 +104,8 @@ def test_cancelled(large: Path, workers: int) -> None:
 def test_a_worker_that_dies_costs_nothing(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = kineto_pool._Process.__init__
 
-    def start_and_kill(self: kineto_pool._Process, number: int) -> None:
-        start(self, number)
+    def start_and_kill(self: kineto_pool._Process, number: int, *args: object) -> None:
+        start(self, number, *args)  # type: ignore[arg-type]
         if number == 0:
             os.kill(self._popen.pid, signal.SIGKILL)
 
