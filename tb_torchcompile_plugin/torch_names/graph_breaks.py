@@ -97,7 +97,6 @@ _MISMATCH = re.compile(
     r" mismatch(?: at index (?P<index>\d+))?\. expected (?P<old>.+?)(?:, actual (?P<new>.+?))?(?:\. Guard .+)?$"
 )
 is_of_self = contains(r"\bself[.\[]|L\['self'\]")  # a guard; newer versions of torch name locals without `L`
-_AS_WHOLE: dict[GuardKind, str] = {"tensor_size": "the size of ", "type": "the type of "}
 _MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
 _GUARDS: tuple[tuple[GuardKind, str], ...] = (
     ("global_state", r"GLOBAL_STATE changed: (?P<source>.+)$"),
@@ -122,7 +121,8 @@ def guard_kind(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
 
 def difference(kind: GuardKind, source: str) -> str:
     """Return "the size of self.up.bias" for `self._modules['up']._parameters['bias']`; of values only their name."""
-    return _AS_WHOLE.get(kind, "") + _MEMBER.sub(r".\1", source)
+    subjects: dict[GuardKind, str] = {"tensor_size": "the size of ", "type": "the type of "}
+    return subjects.get(kind, "") + _MEMBER.sub(r".\1", source)
 
 
 def guarded_at(reason: str) -> tuple[str, int] | None:

@@ -74,6 +74,7 @@ RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)
 # Not of torch: what the recorder adds to DYNAMO_START, and keeps among the metrics. The class of the module whose call
 # is compiled, and how many modules of this class its model has.
 MODULE_CLASS, MODULE_COUNT = "module_class", "module_count"
+COMPILE_WORKERS = "torch._inductor.async_compile"  # the module that knows their jobs
 CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
 CUDAGRAPH_TIME = "runtime_cudagraphify_time_us"
 # What a row of a compilation counts, by its own name and torch's.

@@ -32,7 +32,13 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import (
     CUDAGRAPH_SKIPS,
     is_cudagraph_skip,
 )
-from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, DYNAMO_START, METRICS
+from tb_torchcompile_plugin.torch_names.records import (
+    BACKWARD_METRICS,
+    CUDAGRAPH_SKIP,
+    DYNAMO_START,
+    ID_FIELDS,
+    METRICS,
+)
 from tb_torchcompile_plugin.writer.compiler_calls import (
     note_accuracy_failure,
     note_compiler_calls,
@@ -207,7 +213,7 @@ class Recorder:
         stop_noting_methods()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         # Only for the first version of a frame: counting 10,000 modules takes some 10 ms.
-        if (start := metadata.get(DYNAMO_START)) and metadata.get("frame_compile_id") == 0:
+        if (start := metadata.get(DYNAMO_START)) and metadata.get(ID_FIELDS[-1]) == 0:
             with contextlib.suppress(Exception):  # another torch, or an unusual module
                 metadata = {**metadata, DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
         self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above

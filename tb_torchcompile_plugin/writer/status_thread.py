@@ -136,7 +136,7 @@ class StatusThread:
     def _kernels(self, began_ns: int) -> tuple[int | None, int | None]:
         """Return how many Triton kernels of this compilation are done, and how many there are until now."""
         with contextlib.suppress(Exception):  # another torch, or no compile workers
-            module: Any = sys.modules["torch._inductor.async_compile"]
+            module: Any = sys.modules[records.COMPILE_WORKERS]
             # A job that only shows that the workers are there.
             ready = getattr(module.AsyncCompile, "_ready_future", None)
             (pool,) = module._pool_set

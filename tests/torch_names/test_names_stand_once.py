@@ -30,7 +30,14 @@ def constants(module: object) -> Iterator[str]:
 
 
 # Words that the server uses for its own things, too, and fields of metrics, which keep torch's names in the summary.
-OURS = {*phases.PHASES, *artifacts.CACHES, *kernels.CATEGORIES, artifacts.TORCH_VERSION, *records.SAFE_TEXTS}
+OURS = {
+    *phases.PHASES,
+    *artifacts.CACHES,
+    *kernels.CATEGORIES,
+    artifacts.TORCH_VERSION,
+    *records.SAFE_TEXTS,
+    slices.LANE_CAT,
+}
 WORDS = {
     word
     for module in (artifacts, failures, phases, records, slices)

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.captures import Batch, graph_origins
+from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origins
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.intervals import share_percent
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -162,7 +162,7 @@ def batch_sizes(profile: Profile) -> list[BatchSize]:
     return sorted(rows, key=lambda row: (row.captured_size or 0, row.graphs))
 
 
-def _batch_size(size: int | None, graphs: int, batches: list[Batch]) -> BatchSize:
+def _batch_size(size: int | None, graphs: int, batches: list[EngineBatch]) -> BatchSize:
     requested = [batch.requested or 0 for batch in batches]
     whole = (size or 0) * len(batches)
     return BatchSize(

@@ -56,9 +56,10 @@ def address(text: str) -> Address:
     if len(parts) < 3 or not all(parts[:3]):
         raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE)
     try:
-        names = ["" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts]
+        names = [unquote(part, errors="surrogatepass") for part in parts]
     except UnicodeDecodeError as error:
         raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE) from error
+    names[:3] = ["" if part == _NONE else name for part, name in zip(parts[:3], names)]
     return Address(*names)
 
 

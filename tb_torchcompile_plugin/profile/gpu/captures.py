@@ -46,7 +46,7 @@ class CapturedGraph(NamedTuple):
     origins: list[Origin]
 
 
-class Batch(NamedTuple):
+class EngineBatch(NamedTuple):
     """One batch of an inference engine, or the replay of a graph outside of any."""
 
     requested: int | None  # tokens or requests, None unknown
@@ -60,7 +60,7 @@ class GraphOrigins(NamedTuple):
 
     code: Int64s  # by row of the trace, into `origins`; -1 unknown
     origins: list[Origin]
-    batches: list[Batch]
+    batches: list[EngineBatch]
     sizes: set[int]  # that graphs were captured for
     notices: list[Notice]  # capture traces that could not be read
 
@@ -98,7 +98,7 @@ def graph_origins(profile: Profile) -> GraphOrigins:
             )
             answer.code[replay.rows] = [codes.setdefault(origin, len(codes) - 1) for origin in marked]
         known = sum(any(map(any, origins)) for origins in joined)
-        answer.batches.append(Batch(requested, captured if replays else None, len(replays), known))
+        answer.batches.append(EngineBatch(requested, captured if replays else None, len(replays), known))
     answer.origins.extend(list(codes)[1:])
     return answer
 
