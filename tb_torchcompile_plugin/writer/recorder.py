@@ -213,8 +213,8 @@ class Recorder:
         stop_noting_methods()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         # Only for the first version of a frame: counting 10,000 modules takes some 10 ms.
-        if (start := metadata.get(DYNAMO_START)) and metadata.get(ID_FIELDS[-1]) == 0:
-            with contextlib.suppress(Exception):  # another torch, or an unusual module
+        with contextlib.suppress(Exception):  # another torch, or an unusual module
+            if (start := metadata.get(DYNAMO_START)) and metadata.get(ID_FIELDS[-1]) == 0:
                 metadata = {**metadata, DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
         self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
         self.status.begin()
