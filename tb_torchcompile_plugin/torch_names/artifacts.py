@@ -125,6 +125,12 @@ is_cache_lookup = contains("_cache_")
 is_captured_graph = begins("dynamo_output_graph|optimize_ddp_split")  # by dynamo, or what DDP made of that
 
 
+DYNAMO_GRAPH = "dynamo_output_graph"
+NESTED_CALL = re.compile(
+    r"invoke_subgraph\(\w+, '(\w+)'"
+)  # in its text: of torch.compiler.nested_compile_region
+
+
 def artifact_kind(name: str) -> str:
     """Return the kind that an artifact counts as among records."""
     return f"{ARTIFACT}:{name}"

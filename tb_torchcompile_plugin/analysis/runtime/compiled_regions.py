@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     Status,
     callers,
     compilations,
+    nested_regions,
     other_artifacts,
     status_headline,
 )
@@ -319,7 +320,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     profile = about if isinstance(about, Profile) else None
     data = about if isinstance(about, CompileData) else about.data
     ran = profile.of(compiled_regions) if profile else []
-    sentences = [data.of(status_headline), *data.of(shared_modules)] if data else []
+    sentences = [data.of(status_headline), *data.of(shared_modules), *data.of(nested_regions)] if data else []
     if profile:
         sentences.append(profile.of(headline))
         sentences += [_FRAMES_UNKNOWN] if ran and profile.of(frame_times) is None else []
