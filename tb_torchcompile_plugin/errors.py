@@ -112,7 +112,7 @@ class WrongArgument(NotFound):
 
 
 class ForbiddenHost(UserError):
-    """The request names a host that this server is not known by."""
+    """The request names a host that does not belong to this server."""
 
     code = "forbidden_host"
     status = 403

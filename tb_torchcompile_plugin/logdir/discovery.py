@@ -159,7 +159,7 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
         listed = (run for run in runs if run.workers or run.logs or run.statuses)
         runs = sorted(listed, key=lambda run: run.run)
         for run in runs:
-            _add_captures(run, within)
+            _add_captures(run, within, path)
         captures = {os.path.dirname(file.path) for run in runs for file in chain(*run.captures.values())}
         runs = [run for run in runs if run.folder not in captures]
         return runs, notices if runs or notices else _other_files(path, remote, within)
@@ -167,13 +167,14 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
         return [], [error.notice]
 
 
-def _add_captures(run: RunFiles, within: str) -> None:
-    """Find the local capture traces that the traces of a run need."""
+def _add_captures(run: RunFiles, within: str, root: str = "") -> None:
+    """Find the local capture traces that the traces of a run need, not above the logdir `root`."""
     if os.path.basename(run.folder) in _CAPTURE_FOLDERS or not any(row.spans for row in run.workers.values()):
         return
-    for parent in (run.folder, os.path.dirname(run.folder)):
-        for folder in (os.path.join(parent, name) for name in _CAPTURE_FOLDERS):
-            for file in _local_files(folder, os.listdir(folder) if os.path.isdir(folder) else (), within):
+    parents = (run.folder,) if run.folder == root else (run.folder, os.path.dirname(run.folder))
+    for folder in (os.path.join(parent, name) for parent in parents for name in _CAPTURE_FOLDERS):
+        with suppress(OSError):  # absent, or a folder that cannot be listed, which has its own notice
+            for file in _local_files(folder, os.listdir(folder), within):
                 if match := _CAPTURE_RANK.search(file.name):
                     run.captures.setdefault(int(match[1]), []).append(file)
 

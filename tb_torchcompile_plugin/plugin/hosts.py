@@ -1,8 +1,8 @@
 """Which names may a browser use for this server?
 
 TensorBoard answers any `Host`. A page of another site could therefore point its own name to this machine (DNS
-rebinding) and read a local logdir. An address cannot be rebound, and a server that is bound to all addresses or told a
-path prefix is behind a proxy or public on purpose.
+rebinding) and read a local logdir. An address cannot be rebound. A server that is bound to all addresses, or started
+with a path prefix, is public on purpose or behind a proxy.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ _WILDCARDS = ("0.0.0.0", "::")
 
 
 def refuse_other_hosts(request: Request, flags: Namespace | None) -> None:
-    """Raise ForbiddenHost if the request names a host that this server is not known by.
+    """Raise ForbiddenHost if the request names a host that does not belong to this server.
 
     flags: TensorBoard's, of which `host`, `bind_all` and `path_prefix` are read.
     """

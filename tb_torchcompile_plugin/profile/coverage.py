@@ -258,8 +258,8 @@ def _graph_times(profile: Profile) -> Iterator[CoverageRow]:
             level="partial",
             count=count,
             of=len(launch),
-            sentence=f"{count:,} of {len(launch):,} GPU records are from CUDA graphs: CUPTI before CUDA 13.1 (here "
-            f"{version}) may record wrong times for these kernels.",
+            sentence=f"{count:,} of {len(launch):,} GPU records are from CUDA graphs: CUPTI of CUDA 12.6 to 13.0 "
+            f"(this trace: version {version}) may record wrong times for these kernels.",
             fix="Record with a torch that is built for CUDA 13.1 or newer, such as the default build of torch 2.15.",
         )
 

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.compare.measures import (
 from tb_torchcompile_plugin.analysis.compare.pairs import Figure, in_words, pair, text_of
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.runtime.program import differences
-from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
+from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 from tb_torchcompile_plugin.reader.arrays import grouped
 
@@ -316,11 +316,3 @@ def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -
     change = "" if rise == "+1" else f", {rise}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
     return GateCause(text + change, where, candidate - baseline)
-
-
-def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
-    """Return between which a single step is 99 times of 100; None for fewer than two samples."""
-    if (single := spread(samples)) is None:
-        return None
-    half = round(student_t(len(samples) - 1, GATE.chance) * single)
-    return max(0, value - half), value + half

@@ -115,7 +115,7 @@ class BatchSize(msgspec.Struct, frozen=True):
     requested: Annotated[str, column_head("Requested sizes", grow=True)]
     padded: int | None  # batches smaller than the captured size
     padding_percent: float | None  # share of the captured sizes that is padding
-    # replayed: more than one are pieces of the model, none means that the batches ran eager
+    # replayed: more than one are pieces of the model, none means that the batches ran eagerly
     graphs: Annotated[int, column_head("Graphs per batch")]
     # Share of the replays whose kernels have operators, modules and lines from a capture trace.
     joined_percent: float | None

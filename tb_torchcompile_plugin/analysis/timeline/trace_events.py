@@ -1,4 +1,4 @@
-"""What analyses add to a trace, as events of it: for Perfetto and other programs that open such files."""
+"""Write results of analyses as events of a trace, for Perfetto and other programs that open such files."""
 
 from collections.abc import Iterator
 from decimal import Decimal

@@ -229,12 +229,14 @@ def wanted_stretches(timeline: Timeline, step: str) -> list[Detailed]:
         raise WrongArgument(
             f"there is no step {quoted(step)}", next_step=f"Available: {', '.join(names) or 'none'}"
         )
-    if steady is None:  # more and more from the middle on
+    if not names:  # more and more from the middle on
         middle = (first + last) // 2
         halves = [(last - first) // part // 2 for part in (1024, 256, 64, 16, 4, 2)]
         windows = [_window(max(first, middle - half), min(last, middle + half + 1)) for half in halves]
         return [*windows, everything]
-    closest = int(steady.rows[np.abs(steady.lengths - steady.step_ns).argmin()])
+    closest = len(names) // 2
+    if steady:
+        closest = int(steady.rows[np.abs(steady.lengths - steady.step_ns).argmin()])
     shown = names.index(step) if step else closest
     order = sorted(range(len(names)), key=lambda index: (abs(index - shown), index))
     return [*(Detailed(names[index], *timeline.around_step(index)) for index in order), everything]

@@ -3,7 +3,7 @@
 While a graph is captured, calls that launch run inside operators, modules and Python functions, and the GPU does
 nothing. A replay runs the same launches in the same order, without any of them. The two are joined if they have equally
 many launches of the same kinds, and the same names where the capture has them. Otherwise the origin of the kernels is
-unknown. What torch's `mark_kernels` wrote next to a kernel stands for the module.
+unknown. What torch's `mark_kernels` wrote next to a kernel is shown as the module.
 """
 
 import re
@@ -188,7 +188,7 @@ def _graphs_in(profile: Profile, file: str, size: int | None) -> Iterator[Captur
     name = trace.name[runtime]
     begins = runtime[mask_of(trace.names, slices.is_capture)[name]]
     ends = trace.ts[runtime[mask_of(trace.names, slices.is_capture_end)[name]]]
-    # What has GPU work was not captured: it ran.
+    # Calls with GPU work ran immediately: they were not captured.
     ran = np.isin(runtime, trace.launch_of()[profile.of(gpu_work).index])
     calls = runtime[mask_of(kinds, _KINDS.__contains__)[name] & ~ran]
     labels, label_of = _labelled(trace, slices.captured_size, trace.ts[begins])

@@ -5,7 +5,6 @@ from statistics import median
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate import noise_bounds
 from tb_torchcompile_plugin.analysis.statistics import GATE, noise_of_runs, spread, student_t
 
 
@@ -25,7 +24,7 @@ def test_students_t_is_that_of_the_tables(freedom, chance, expected):
 
 
 def test_one_sample_tells_no_spread():
-    assert spread([5]) is None and spread([]) is None and noise_bounds(5, [5]) is None
+    assert spread([5]) is None and spread([]) is None
     assert noise_of_runs([[5]], [5], [6], GATE) is None
 
 
