@@ -99,7 +99,7 @@ class Export:
         self.pack.add("definitions", Body("text/plain", PANELS_PAGE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
-        yield from page.tail(self.contents(), self.pack.index())
+        yield from page.tail(self.contents(), self.pack.locations)
 
     def _look(self) -> None:
         """Check that there is a trace or compile data, and the step that is asked for."""

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tb_torchcompile_plugin.api.indexing import index, pool
+from tb_torchcompile_plugin.api.indexing import pool
+from tb_torchcompile_plugin.cli import index
 from tb_torchcompile_plugin.cli.command import main
 from terminal import digests
 
