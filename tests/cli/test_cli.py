@@ -81,11 +81,6 @@ def test_an_id_that_cannot_be_read_is_a_short_error(recording, capsys, id):
     assert len(error) < 500
 
 
-def test_a_healthy_trace_gives_no_warning(tmp_path, capsys):
-    status, document, err = report(capsys, healthy(tmp_path))
-    assert (status, err) == (0, []) and good_span(document)["events"] == 201
-
-
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
