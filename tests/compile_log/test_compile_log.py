@@ -172,15 +172,15 @@ RESTARTED.insert(5, Record(envelope("dynamo_output_graph", {}, attempt=2), "grap
     [
         (
             [*a_compilation(), *a_compilation("1/0", 2000), *a_compilation("0/0", 5000)],
-            [("0/0", 0, 2), ("1/0", 0, 2), ("0/0", 1, 2)],
+            [("0/0", 0, 1), ("1/0", 0, 1), ("0/0", 1, 1)],
         ),
         (
             of_torch_2_6(a_compilation()) + of_torch_2_6(a_compilation("0/0", 5000)),
-            [("0/0", 0, 2), ("0/0", 1, 2)],
+            [("0/0", 0, 1), ("0/0", 1, 1)],
         ),
-        ([*a_compilation(), *STRAY, *a_compilation("1/0", 2000)], [("0/0", 0, 2), ("1/0", 0, 2)]),
+        ([*a_compilation(), *STRAY, *a_compilation("1/0", 2000)], [("0/0", 0, 1), ("1/0", 0, 1)]),
         (RESTARTED, [("0/0", 0, 3)]),
-        (a_compilation("!1/2/0"), [("!1/2/0", 0, 2)]),
+        (a_compilation("!1/2/0"), [("!1/2/0", 0, 1)]),
     ],
     ids=["again", "torch 2.6", "without an id", "restarted", "compiled autograd"],
 )

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.profile.steps import profiled_steps
-from traces import kernel, launch, slice_, write_trace
+from traces import kernel, launch, memory_event, slice_, write_trace
 
 SIDES = ("baseline", "candidate")
 
@@ -297,9 +297,7 @@ def test_what_recording_slowed_differently_is_told(tmp_path, noted, is_told):
 
 def test_peaks_of_memory(tmp_path):
     for name, size in (("a", 512), ("b", 2048)):
-        args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
-        moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
-        write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
+        write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), memory_event(10, size, size)])
     comparison = compare(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab")))
     peak, reserved = comparison.figures[-2:]
     assert (peak.name, peak.value) == ("0_peak_bytes", Pair(512, 2048, 1536))

@@ -97,6 +97,11 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert (mean.busy_us, mean.idle_us, mean.busy_percent) == (30, 45, 40)
 
 
+OF_LAUNCHES = [
+    cause for cause in HOST_KINDS if cause not in ("waiting_for_ranks", "data_loading", "compiling")
+]
+
+
 @pytest.mark.parametrize(
     ("busy", "communication", "memory", "cause", "bound"),
     [
@@ -106,11 +111,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
         (10, 0, 0, "waiting_for_ranks", "communication"),
         (10, 0, 0, "data_loading", "input"),
         (10, 0, 0, "compiling", "compile"),
-        *(
-            (10, 0, 0, cause, "launch")
-            for cause in HOST_KINDS
-            if cause not in ("waiting_for_ranks", "data_loading", "compiling")
-        ),
+        *((10, 0, 0, cause, "launch") for cause in OF_LAUNCHES),
     ],
 )
 def test_the_largest_part_bounds_a_step(
@@ -172,10 +173,8 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
     assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
     assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
     assert (stats.short_events, stats.short_percent) == (2, 40)
-    assert [(row.name, row.calls, row.time_us) for row in answer.launch_calls] == [
-        ("cudaLaunchKernel", 4, 19),
-        ("cudaMemcpyAsync", 1, 1),
-    ]
+    calls = [(row.name, row.calls, row.time_us) for row in answer.launch_calls]
+    assert calls == [("cudaLaunchKernel", 4, 19), ("cudaMemcpyAsync", 1, 1)]
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
@@ -221,9 +220,8 @@ def test_numbers_of_recordings_add_up(
     (known,) = expected(name)["traces"].values()
     (stream,) = answer.streams
     assert (stream.stream, stream.events, stream.busy_us) == (7, known["gpu_events"], known["busy_us"])
-    assert (
-        side(answer).launches == side(answer).gpu_events == known["gpu_events"]
-    )  # no graphs, nothing unmatched
+    # no graphs, nothing unmatched
+    assert side(answer).launches == side(answer).gpu_events == known["gpu_events"]
     for gap in answer.longest_gaps:
         known_time = sum(row.time_us for row in gap.host) + gap.idle["unaccounted_us"]
         assert known_time <= gap.idle_us + 1e-6
