@@ -198,17 +198,10 @@ def test_wrong_arguments_are_exit_two(
 def test_show_in_a_terminal(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:
     show = command_line(capsys, "show")
     logdir = recording("breaks")
-    (table,) = json.loads(command_line(capsys, "report")(logdir, "--json", "--section", "kernels")[1])[
-        "tables"
-    ]
+    (table,) = cut_tables(command_line(capsys, "report"), logdir, "--section", "kernels")
     id = next(row["id"] for row in table["rows"] if "triton_poi" in row["id"])
     status, out, _ = show(id, "--logdir", logdir)
-    assert (
-        status == 0
-        and "@triton.jit" in out
-        and "  Launches: 3" in out
-        and "In the tab: #torch_compile" in out
-    )
+    assert status == 0 and "@triton.jit" in out and "In the tab: #torch_compile" in out
     assert json.loads(show(id, "--logdir", logdir, "--json")[1])["id"] == id
     status, out, err = show(id + "x", "--logdir", logdir)
     assert (status, out) == (2, "") and id in err

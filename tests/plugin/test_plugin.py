@@ -177,9 +177,8 @@ class TestTransport:
         assert "no-cache" in first.headers["Cache-Control"]
         again = client.get(f"{ROOT}/runs", headers={"If-None-Match": first.headers["ETag"]})
         assert (again.status_code, again.data) == (304, b"")
-        assert (
-            again.mimetype == "application/json"
-        )  # TensorBoard warns in the terminal about answers without a type
+        # TensorBoard warns in the terminal about answers without a type
+        assert again.mimetype == "application/json"
         other = client.get(
             f"{ROOT}/compile", query_string=BREAKS, headers={"If-None-Match": first.headers["ETag"]}
         )

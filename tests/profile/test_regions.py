@@ -69,12 +69,8 @@ def test_a_break_lasts_from_graph_to_graph(tmp_path):
 
 def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_path):
     compiling = [slice_(name, 36, 8) for name in ("entire_frame_compile (dynamo_timed)", "compile_inner")]
-    events = [
-        *ONE_BREAK,
-        *compiling,
-        kernel("triton_poi_fused_0", 25, 10),
-        kernel("triton_poi_fused_0", 43, 5),
-    ]
+    kernels = [kernel("triton_poi_fused_0", *times) for times in ((25, 10), (43, 5))]
+    events = [*ONE_BREAK, *compiling, *kernels]
     (row,), (frame,) = priced(tmp_path, events, ["1/0"])
     assert row.host_us == 30 - 8
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
@@ -164,15 +160,9 @@ def test_the_parts_sum_to_the_frame_whatever_crosses(tmp_path_factory, parts, re
     events = [make(*at) for make, at in parts] + [region(compile_id, *at) for compile_id, at in regions_]
     costs, frames = priced(tmp_path_factory.mktemp("frames"), events, ["1/0", "2/0"])
     for row in frames:
-        known = (
-            row.guards_us
-            + (row.overhead_us or 0)
-            + row.graphs_us
-            + row.breaks_us
-            + row.called_us
-            + row.other_us
-        )
-        assert known == row.frame_us and row.other_us >= 0
+        inside_us = row.graphs_us + row.breaks_us + row.called_us
+        known_us = row.guards_us + (row.overhead_us or 0) + inside_us + row.other_us
+        assert known_us == row.frame_us and row.other_us >= 0
     assert all(row.host_us >= 0 for row in costs)
 
 
@@ -235,9 +225,8 @@ def test_stacks_tell_of_resumes_where_there_is_no_log(recording, tmp_path):
     (trace,) = recording("breaks").glob("*.trace.json")
     (tmp_path / trace.name).symlink_to(trace)
     rows = sorted(span_of(tmp_path)["graph_break_costs"], key=lambda row: row["line"])
-    assert [(row["file"], row["line"], row["calls"]) for row in rows] == [
-        ("capture.py", line, 3) for line in (26, 27, 28, 29)
-    ]
+    lines = [(row["file"], row["line"], row["calls"]) for row in rows]
+    assert lines == [("capture.py", line, 3) for line in (26, 27, 28, 29)]
 
 
 def test_with_neither_log_nor_stacks_nobody_knows(tmp_path):

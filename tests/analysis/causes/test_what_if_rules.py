@@ -119,14 +119,8 @@ def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_cha
     row = rule(found_in(tmp_path, events, with_changing_sizes("1/0")), "launch_bound")
     assert row.predicted and whole.predicted and row.advised and row.fix == "cuda_graphs"
     assert whole.predicted.after_us < row.predicted.after_us < row.predicted.step_us - 400
-    assert row.title.startswith("The GPU waits for kernel launches: 1 compiled graph per step"), (
-        "the other stays"
-    )
-    assert (
-        row.code
-        and row.code in row.next_step
-        and "sizes of 1/0 change (s77), so set torch._inductor.config" in row.next_step
-    )
+    assert "1 compiled graph per step" in row.title, "the other stays"
+    assert row.code and row.code in row.next_step and "sizes of 1/0 change (s77)" in row.next_step
 
 
 def test_graphs_of_fixed_sizes_that_bring_nothing_leave_it_at_why_not(tmp_path: Path) -> None:
@@ -162,10 +156,7 @@ def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None
     ("name", "operator"),
     [
         ("nvjet_tst_128x64", "mine::product"),
-        (
-            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>",
-            "",
-        ),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", ""),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", "aten::fill_"),
         ("a_kernel_of_a_library_that_nobody_knows", "aten::_fused_adam_"),
     ],
@@ -234,9 +225,7 @@ def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Pat
     findings = found_in(tmp_path, steps(*events))
     row = rule(findings, "frame_given_up")
     assert findings[0] is row and row.severity == "critical" and row.predicted is not None
-    assert row.title.startswith(
-        "5 calls per step at model.py:7 run eagerly because torch gave up compiling the function. "
-    )
+    assert row.title.startswith("5 calls per step at model.py:7 run eagerly")
     assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
     assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}
 
@@ -249,8 +238,8 @@ def test_a_wait_and_the_operator_around_it_do_not_claim_the_same_time(tmp_path: 
         slice_("cudaEventSynchronize", 70, 14, "cuda_runtime"),
         *launch("k", 780, 790, 4),
     ]
-    rows = [row for row in found_in(tmp_path, steps(*waiting)) if row.rule in ("operator", "synchronise")]
-    (row,) = rows
+    rows = found_in(tmp_path, steps(*waiting))
+    (row,) = (row for row in rows if row.rule in ("operator", "synchronise"))
     assert row.rule == "operator" and "cudnn_convolution" in row.title
 
 
@@ -269,19 +258,13 @@ def driver(frees: int, asks: int) -> list[Event]:
 
 def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(10, 10))), "allocation")
-    assert row.title.startswith(
-        "Memory is returned to the driver or requested again 20 times per step (cudaFree and cudaMalloc) "
-        "at train.py:13. "
-    )
-    assert row.where == ["train.py:13"]
+    assert "20 times per step (cudaFree and cudaMalloc)" in row.title and row.where == ["train.py:13"]
     assert row.next_step.startswith("Remove torch.cuda.empty_cache() if it is called at train.py:13, ")
 
 
 def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
-    assert row.title.startswith(
-        "Memory is requested from the driver 11 times per step (cudaMalloc) at model.py:7. "
-    )
+    assert "11 times per step (cudaMalloc) at model.py:7" in row.title
     assert row.next_step.startswith("Let torch reuse cached memory")
 
 

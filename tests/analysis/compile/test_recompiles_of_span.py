@@ -74,10 +74,7 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
         (frame,) = frame_versions(profile)
         assert [(row.compile_id, row.calls) for row in frame.versions] == [("0/0", 1), ("0/1", 2)]
     assert headline(profile) == "1 function ran in more than one version: it was recompiled."
-    assert (
-        headline(profile_with(tmp_path, call("0/0", 0, 5)))
-        == "Recompiles are unknown: there is no compile data."
-    )
+    assert headline(profile_with(tmp_path, call("0/0", 0, 5))).startswith("Recompiles are unknown")
 
 
 def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):

@@ -34,10 +34,7 @@ def test_the_configuration_in_use_with_those_that_were_tried() -> None:
     ]
     assert answer.triton_kernels[0].time_us is None and answer.triton_kernels[0].shared_bytes is None
     assert answer.sentences[0] == "Of 2 Triton kernels, 1 spills registers to memory."
-    assert (
-        answer.sentences[2]
-        == "2 configurations were measured. The slowest one of triton_poi_0 takes 20.0 µs, 100 % more than the fastest."
-    )
+    assert answer.sentences[2].endswith("of triton_poi_0 takes 20.0 µs, 100 % more than the fastest.")
 
 
 def test_templates_of_an_operator_are_candidates_and_no_kernel() -> None:
