@@ -444,10 +444,8 @@ class TestTrouble:
         finally:
             s3.call_s3("delete_bucket_policy", Bucket="bucket")
         assert status == 0
-        assert {line.split(": ")[1].rpartition("/")[2] for line in err} == {
-            "locked.1.pt.trace.json",
-            "locked.json",
-        }
+        rows = {line.split(": ")[1].rpartition("/")[2] for line in err}
+        assert rows == {"locked.1.pt.trace.json", "locked.json"}
         assert all("access was refused" in line and "credentials" in line for line in err)
         workers = {worker["worker"]: worker["spans"][0] for worker in document["runs"][0]["workers"]}
         assert workers["good"]["events"] == 201

@@ -118,8 +118,5 @@ def test_several_backwards_of_one_frame_are_told_apart() -> None:
     backwards = (compiled("4/0", direction=pb.BACKWARD, start_ns=n) for n in (2, 3))
     rows = [compiled("4/0", start_ns=1), *backwards]
     answer = compile_report(log(*rows)).compilations
-    assert [(row.key, row.part, row.parts) for row in answer] == [
-        ("4/0,0,forward", 0, 1),
-        ("4/0,0,backward", 0, 2),
-        ("4/0,0,backward~2", 1, 2),
-    ]
+    values = [(row.key, row.part, row.parts) for row in answer]
+    assert values == [("4/0,0,forward", 0, 1), ("4/0,0,backward", 0, 2), ("4/0,0,backward~2", 1, 2)]

@@ -21,12 +21,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 
 MS = 1_000_000
 PARTS = (
-    "compute",
-    "overlapped",
-    "exposed_transfer",
-    "exposed_wait",
-    "exposed_unknown",
-    "exposed_memory",
+    *("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_unknown", "exposed_memory"),
     "idle",
 )
 
@@ -112,9 +107,7 @@ def test_of_one_that_lacks_ranks_there_is_a_reason(tmp_path: Path) -> None:
 def test_of_two_that_lack_other_ranks_there_is_a_reason(tmp_path: Path) -> None:
     before, after = late(tmp_path / "a", ranks=4), healthy(tmp_path / "b", ranks=4)
     known = compare_jobs(Jobs(TracedJob(before.ranks[:2]), TracedJob(after.ranks[1:])))
-    assert known.verdict.startswith(
-        "The trace of rank 0 can be read in the baseline only, traces of ranks 2, 3 can be read in the candidate only."
-    )
+    assert "rank 0 can be read in the baseline only, traces of ranks 2, 3" in known.verdict
     known = compare_jobs(Jobs(TracedJob(before.ranks[:3]), TracedJob(after.ranks[:3])))
     assert [row.rank for row in known.ranks] == [0, 1, 2]
 

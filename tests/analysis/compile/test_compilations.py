@@ -136,10 +136,8 @@ def test_calls_that_do_not_part_are_one_row() -> None:
         compilation(stack=stack),
         compilation(key=pb.CompileKey(compile_id="1/0"), stack=[*stack, inner], duration_ns=None),
     ]
-    assert [facts(row) for row in callers(data_of(pb.CompileSummary(compilations=rows)))] == [
-        ("step", 0, ["0/0"], 1, ["main", "step"]),
-        ("forward", 1, ["1/0"], None, ["forward"]),
-    ]
+    values = [facts(row) for row in callers(data_of(pb.CompileSummary(compilations=rows)))]
+    assert values == [("step", 0, ["0/0"], 1, ["main", "step"]), ("forward", 1, ["1/0"], None, ["forward"])]
 
 
 def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> None:
@@ -175,10 +173,8 @@ def test_texts_without_a_compilation_are_kept() -> None:
         ],
     )
     others = other_artifacts(data_of(summary))
-    assert [(row.compile_id, [text.name for text in row.artifacts]) for row in others] == [
-        ("!1", ["compiled_autograd_graph"]),
-        ("", ["never_seen_before"]),
-    ]
+    values = [(row.compile_id, [text.name for text in row.artifacts]) for row in others]
+    assert values == [("!1", ["compiled_autograd_graph"]), ("", ["never_seen_before"])]
 
 
 def test_text_from_programs_stays_what_it_is() -> None:

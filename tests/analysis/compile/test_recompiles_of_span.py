@@ -131,7 +131,5 @@ def test_the_version_that_was_compiled_expects_the_new_value():
 def test_what_torch_made_dynamic_names_the_new_value_of_a_guard(log_of):
     first = recompiles(data_of(log_of("recompiles")))[0]
     assert (first.guards[0].source, first.guards[0].old, first.guards[0].new) == ("s", "0.0", "1.0")
-    assert [(row.source, row.before, row.now) for row in first.dynamic] == [
-        ("L['x']", "8", "16"),
-        ("L['s']", "0.0", "1.0"),
-    ]
+    values = [(row.source, row.before, row.now) for row in first.dynamic]
+    assert values == [("L['x']", "8", "16"), ("L['s']", "0.0", "1.0")]

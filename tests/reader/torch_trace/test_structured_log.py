@@ -124,10 +124,8 @@ def test_garbage_between_records(tmp_path: Path) -> None:
     summary = read_log(written(tmp_path, data))
     assert ids(summary) == ["0/0", "1/0"]
     assert list(summary.recompiles[0].reasons) == ["0/0: x"]
-    assert dict(summary.records.unreadable) == {
-        "not a record (garbage between records)": 3,
-        "lines that belong to no record": 1,
-    }
+    rows = dict(summary.records.unreadable)
+    assert rows == {"not a record (garbage between records)": 3, "lines that belong to no record": 1}
 
 
 def test_nuls_as_a_crashed_machine_leaves_them(tmp_path: Path) -> None:
