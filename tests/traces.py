@@ -52,6 +52,12 @@ def kernel(
     return {"ph": "X", "cat": cat, "name": name, **place, "ts": ts, "dur": dur, "args": args}
 
 
+def compiled_call(compile_id: str, region: tuple[float, float], graph: tuple[float, float]) -> list[Event]:
+    """A call of a compiled region with the graph in it: (start, duration) of each."""
+    name = f"## Call CompiledFxGraph key{compile_id} ##"
+    return [slice_(f"Torch-Compiled Region: {compile_id}", *region), slice_(name, *graph)]
+
+
 def memory_event(
     ts: float,
     size: int,

@@ -36,12 +36,8 @@ def unknown(draw: st.DrawFn) -> tuple[float, Event]:
     if kind == "counter":
         event |= {"ph": "C", "args": {"": draw(st.floats(0, 1e9))}}
     elif kind == "slice":
-        event |= {
-            "ph": "X",
-            "cat": draw(st.sampled_from(NEW)),
-            "dur": draw(st.floats(0, 50)),
-            "args": {"graph id": 3},
-        }
+        event |= {"ph": "X", "cat": draw(st.sampled_from(NEW))}
+        event |= {"dur": draw(st.floats(0, 50)), "args": {"graph id": 3}}
     elif kind == "arrow":
         event |= {
             "ph": draw(st.sampled_from("sf")),

@@ -208,12 +208,8 @@ def test_the_text_distinguishes_ids_after_a_reset(tmp_path, capsys):
 def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):
     *begin, metrics, end = compile_records.a_compilation()
     fields = metrics.metadata["compilation_metrics"]
-    fields |= {
-        "co_name": "\x1b[31mred",
-        "co_filename": "/\x1b]0;title\x07.py",
-        "fail_type": "E\x9b2J",
-        "fail_reason": "\x1b[2J",
-    }
+    fields |= {"co_name": "\x1b[31mred", "co_filename": "/\x1b]0;title\x07.py"}
+    fields |= {"fail_type": "E\x9b2J", "fail_reason": "\x1b[2J"}
     broken = compile_records.artifact("dynamo_graph_break_reason", "Graph break\nReason: \x1b[1mbold")
     (tmp_path / "\x1b[7m").mkdir()
     log = tmp_path / "\x1b[7m" / "dedicated_log_torch_trace_x.log"

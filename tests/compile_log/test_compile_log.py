@@ -416,13 +416,8 @@ def test_nothing_that_a_record_holds_makes_it_raise(pieces: list[tuple[str, Any,
 def test_phases_sum_to_the_duration_whatever_the_marks(seed: int) -> None:
     """Marks of known and unknown names, some without their other half, at times that may stand still."""
     chance = random.Random(seed)
-    names = [
-        "bytecode_tracing",
-        "backend_compile",
-        "create_aot_dispatcher_function",
-        "inductor_compile",
-        "novel",
-    ]
+    names = ["bytecode_tracing", "backend_compile", "create_aot_dispatcher_function", "inductor_compile"]
+    names.append("novel")
     records, at = [mark("B", "entire_frame_compile", 0)], 0.0
     for _ in range(chance.randrange(40)):
         at += chance.choice([0, 0.25, 3, 1000])

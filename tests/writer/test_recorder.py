@@ -144,14 +144,11 @@ def test_why_cuda_graphs_are_skipped_is_recorded_from_torchs_logger(torch: Any, 
             (row.key.compile_id, json.loads(row.metrics["cudagraph_skip_reason"]))
             for row in summary.runtime_metrics
         ]
-        assert reasons == (
-            [
-                ("0/0", "skipping cudagraphs due to 1 inputs\n x.add_(1)"),
-                ("", "skipping cudagraphs due to a late input"),
-            ]
-            if capture == "full"
-            else []
+        one, late = (
+            "skipping cudagraphs due to 1 inputs\n x.add_(1)",
+            "skipping cudagraphs due to a late input",
         )
+        assert reasons == ([("0/0", one), ("", late)] if capture == "full" else [])
     assert not logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs").handlers
 
 

@@ -40,7 +40,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from traces import Event, in_steps, kernel, launch, memory_event, slice_, write_trace
+from traces import Event, compiled_call, in_steps, kernel, launch, memory_event, slice_, write_trace
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "findings.md").read_text()
 H200 = {
@@ -74,10 +74,7 @@ def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
 def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
     """Steps in which compiled code launches so many kernels of 1 µs, one each `apart` µs."""
     length = launches * apart + 10
-    make = [
-        slice_("Torch-Compiled Region: 0/0", 0, length - 5),
-        slice_("## Call CompiledFxGraph key ##", 0, length - 6),
-    ]
+    make = [*compiled_call("0/0", (0, length - 5), (0, length - 6))]
     for place in range(launches):
         make += launch("triton_poi_fused_add_0", apart * place, apart * place + 3, 1)
     return in_steps(*make, every=length, number=number)
@@ -592,10 +589,8 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     """On a CPU, where nothing is predicted: torch recompiles what goes on behind it, which recompiles tell."""
     events = [
         slice_("ProfilerStep#0", 0, 100, "user_annotation"),
-        slice_("Torch-Compiled Region: 0/0", 0, 95),
-        slice_("## Call CompiledFxGraph a ##", 5, 10),
-        slice_("Torch-Compiled Region: 1/0", 66, 28),
-        slice_("## Call CompiledFxGraph b ##", 70, 10),
+        *compiled_call("0/0", (0, 95), (5, 10)),
+        *compiled_call("1/0", (66, 28), (70, 10)),
     ]
     again = Compilation(key=CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
     again.start_ns, again.duration_ns = BASE_NS + 16_000, 1000 * compiled_us
@@ -627,14 +622,11 @@ USERS = "/home/user/train.py"
 def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
     """Steps of a millisecond with a break of 300 µs in the first of these files, and one of 100 µs in the second."""
     events = [
-        slice_("Torch-Compiled Region: 0/0", 10, 700),
-        slice_("## Call CompiledFxGraph a ##", 20, 60),
+        *compiled_call("0/0", (10, 700), (20, 60)),
         *launch("gemm", 60, 65, 20),
-        slice_("Torch-Compiled Region: 1/0", 350, 350),
-        slice_("## Call CompiledFxGraph b ##", 380, 60),
+        *compiled_call("1/0", (350, 350), (380, 60)),
         *launch("gemm", 390, 395, 20),
-        slice_("Torch-Compiled Region: 2/0", 540, 100),
-        slice_("## Call CompiledFxGraph c ##", 550, 60),
+        *compiled_call("2/0", (540, 100), (550, 60)),
         *launch("gemm", 560, 565, 20),
     ]
     summary = CompileSummary()

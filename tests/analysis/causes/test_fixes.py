@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import AUTOGRAD, Event, launch, slice_, step, write_trace
+from traces import AUTOGRAD, Event, compiled_call, launch, slice_, step, write_trace
 
 pytestmark = pytest.mark.usefixtures("exact_ranges")
 
@@ -175,11 +175,7 @@ def test_a_frame_that_was_given_up_runs_without_its_waits(tmp_path: Path) -> Non
 def test_a_region_that_holds_no_graph_is_not_compiled(tmp_path: Path) -> None:
     """Torch marks the graphs that it made, and this one has none; without marks the compile data tells."""
     region = [slice_("Torch-Compiled Region: 0/0", 10, 200), *launch(ELEMENTWISE, 20, 25, 5)]
-    graph = [
-        slice_("Torch-Compiled Region: 1/0", 300, 100),
-        slice_("## Call CompiledFxGraph key ##", 310, 80),
-        *launch(POINTWISE, 320, 325, 5),
-    ]
+    graph = [*compiled_call("1/0", (300, 100), (310, 80)), *launch(POINTWISE, 320, 325, 5)]
     marked = profile_with(tmp_path, steps(*region, *graph))
     assert {call.compile_id for call in compiled_calls(marked)} == {"1/0"}
     assert {call.compile_id for call in compiled_calls(profile_with(tmp_path, steps(*region)))} == {"0/0"}
@@ -191,14 +187,11 @@ def test_a_region_that_holds_no_graph_is_not_compiled(tmp_path: Path) -> None:
 def broken(first: str, second: str, *, resumes: bool) -> tuple[list[Event], CompileSummary]:
     """A region of three graphs of a launch each: with two breaks, or a frame that it calls, which has a break."""
     events = [
-        slice_("Torch-Compiled Region: 0/0", 10, 700),
-        slice_("## Call CompiledFxGraph key0 ##", 20, 60),
+        *compiled_call("0/0", (10, 700), (20, 60)),
         *launch(first, 60, 65, 100),
-        slice_("Torch-Compiled Region: 1/0", 350, 350),
-        slice_("## Call CompiledFxGraph key1 ##", 380, 60),
+        *compiled_call("1/0", (350, 350), (380, 60)),
         *launch(second, 390, 395, 80),
-        slice_("Torch-Compiled Region: 2/0", 600, 100),
-        slice_("## Call CompiledFxGraph key2 ##", 610, 60),
+        *compiled_call("2/0", (600, 100), (610, 60)),
         *launch("gemm", 620, 625, 80),
     ]
     summary = CompileSummary()
@@ -278,8 +271,7 @@ def called_one_by_one() -> tuple[list[Event], CompileSummary]:
     events = [slice_("Torch-Compiled Region: 0/0", 10, 700)]
     for at, compile_id in ((100, "1/0"), (400, "1/1")):
         events += [
-            slice_(f"Torch-Compiled Region: {compile_id}", at, 150),
-            slice_(f"## Call CompiledFxGraph key{at} ##", at + 10, 60),
+            *compiled_call(compile_id, (at, 150), (at + 10, 60)),
             *launch("gemm", at + 50, at + 55, 20),
         ]
     summary = CompileSummary()
@@ -317,11 +309,7 @@ def test_a_few_copies_between_eager_kernels_are_compiled_with_them(
 ) -> None:
     """A compiled region and three eager kernels, the last two with copies between them, and one copy behind: of many in
     a row somebody wants the copy."""
-    events = [
-        slice_("Torch-Compiled Region: 0/0", 10, 50),
-        slice_("## Call CompiledFxGraph key ##", 15, 40),
-        *launch(POINTWISE, 20, 25, 5),
-    ]
+    events = [*compiled_call("0/0", (10, 50), (15, 40)), *launch(POINTWISE, 20, 25, 5)]
     for at in (100, 200, 700):
         events += [slice_("aten::add", at, 60), *launch(ELEMENTWISE, at + 10, at + 15, 5)]
     for at in (*range(300, 300 + 50 * copies, 50), 900):
@@ -568,8 +556,7 @@ def given_up_caller(*, below: bool) -> tuple[list[Event], CompileSummary]:
     for place in range(2):
         at = 10 + 400 * place
         events += [
-            slice_(f"Torch-Compiled Region: {place + 1}/0", at, 90),
-            slice_(f"## Call CompiledFxGraph key{place} ##", at + 10, 70),
+            *compiled_call(f"{place + 1}/0", (at, 90), (at + 10, 70)),
             *launch("gemm", at + 60, at + 65, 60),
         ]
     events += [slice_("aten::item", 120, 250), slice_("cudaStreamSynchronize", 125, 240, "cuda_runtime")]

@@ -11,11 +11,10 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from traces import AUTOGRAD, Event, kernel, launch, slice_
+from traces import AUTOGRAD, Event, compiled_call, kernel, launch, slice_
 
 EIGHTY = [  # launches of a compiled graph
-    slice_("Torch-Compiled Region: 0/0", 20, 900),
-    slice_("## Call CompiledFxGraph key ##", 40, 870),
+    *compiled_call("0/0", (20, 900), (40, 870)),
     *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
 ]
 
@@ -43,8 +42,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
 def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
     """Lightning runs forward and backward inside of `optimizer.step`."""
     closure = [
-        slice_("Torch-Compiled Region: 0/0", 20, 500),
-        slice_("## Call CompiledFxGraph key ##", 30, 480),
+        *compiled_call("0/0", (20, 500), (30, 480)),
         *[event for place in range(20) for event in launch("k", 40 + 20 * place, 45 + 20 * place, 2)],
     ]
     own = [event for place in range(30) for event in launch("k", 600 + 10 * place, 604 + 10 * place, 2)]
@@ -56,10 +54,7 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
 
 def test_what_a_closure_does_behind_its_backward_is_not_the_optimizers(tmp_path: Path) -> None:
     """Lightning's hooks: histograms of all gradients, each copied to the host, before a fused optimizer steps."""
-    closure = [
-        slice_("Torch-Compiled Region: 0/0", 20, 100),
-        slice_("## Call CompiledFxGraph key ##", 30, 80),
-    ]
+    closure = [*compiled_call("0/0", (20, 100), (30, 80))]
     closure += launch("k", 40, 45, 2)
     for place in range(30):
         closure += launch("Memcpy DtoH", 150 + 20 * place, 152 + 20 * place, 2)
@@ -98,11 +93,9 @@ def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
 def broken_graph(first: int, second: int) -> list[Event]:
     """So many launches of a graph, and of the one behind its break."""
     return [
-        slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("## Call CompiledFxGraph key ##", 30, 10 * first + 10),
+        *compiled_call("0/0", (20, 900), (30, 10 * first + 10)),
         *[event for at in range(first) for event in launch("k", 40 + 10 * at, 44 + 10 * at, 2)],
-        slice_("Torch-Compiled Region: 1/0", 890 - 10 * second, 20 + 10 * second),
-        slice_("## Call CompiledFxGraph other ##", 895 - 10 * second, 10 + 10 * second),
+        *compiled_call("1/0", (890 - 10 * second, 20 + 10 * second), (895 - 10 * second, 10 + 10 * second)),
         *[event for at in range(second) for event in launch("k", 900 - 10 * (second - at), 905, 2)],
     ]
 
@@ -197,8 +190,7 @@ def called(times: int) -> list[Event]:
         event
         for call in range(times)
         for event in (
-            slice_("Torch-Compiled Region: 0/0", 150 * call, 110),
-            slice_("## Call CompiledFxGraph key ##", 150 * call + 2, 106),
+            *compiled_call("0/0", (150 * call, 110), (150 * call + 2, 106)),
             *[e for n in range(20) for e in launch("k", 150 * call + 4 + 5 * n, 150 * call + 7 + 5 * n, 1)],
         )
     ]
@@ -272,8 +264,7 @@ def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
 def test_cuda_graphs_are_advised_with_what_torch_refuses_before(tmp_path: Path, kept: bool) -> None:
     """Gradients that stay are what an earlier run of a graph gave: torch raises an error in the next step."""
     graph = [
-        slice_("Torch-Compiled Region: 0/0", 20, 700),
-        slice_("## Call CompiledFxGraph key ##", 30, 680),
+        *compiled_call("0/0", (20, 700), (30, 680)),
         *[event for place in range(20) for event in launch("k", 40 + 30 * place, 45 + 30 * place, 2)],
     ]
     zero = [slice_("Optimizer.zero_grad#SGD.zero_grad", 800, 90, "user_annotation")]

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME
-from traces import AUTOGRAD, Event, launch, slice_
+from traces import AUTOGRAD, Event, compiled_call, launch, slice_
 
 
 def reported(compile_id: str, line: int) -> GraphBreak:
@@ -54,10 +54,8 @@ def broken(compile_id: str, at: float, gap: float) -> list[Event]:
     """A call whose graph breaks, and the call that resumes it, with `gap` between their graphs."""
     until = at + 15 + gap
     return [
-        slice_(f"Torch-Compiled Region: {compile_id}", at, gap + 40),
-        slice_("## Call CompiledFxGraph a ##", at + 5, 10),
-        slice_(f"Torch-Compiled Region: 9{compile_id}", until - 4, 20),
-        slice_("## Call CompiledFxGraph b ##", until, 10),
+        *compiled_call(compile_id, (at, gap + 40), (at + 5, 10)),
+        *compiled_call(f"9{compile_id}", (until - 4, 20), (until, 10)),
     ]
 
 
@@ -91,12 +89,8 @@ def test_without_a_trace_none_has_a_price(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) -> None:
-    about = profile(
-        tmp_path,
-        log(reported("0/0", 7), reported("1/0", 9), reported("5/0", 11)),
-        {"0/0": 40, "1/0": 20},
-        {"0/0": 20, "1/0": 20},
-    )
+    data = log(reported("0/0", 7), reported("1/0", 9), reported("5/0", 11))
+    about = profile(tmp_path, data, {"0/0": 40, "1/0": 20}, {"0/0": 20, "1/0": 20})
     assert headline(about).startswith("2 of 3 graph break sites ran. No cost is predicted.")
     assert saved_us(about) is None and direct_us(about) == 50
     assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
