@@ -132,8 +132,8 @@ def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: in
         events.append(slice_(f"ProfilerStep#{at}", begin, length, "user_annotation"))
         events += launch("k", begin + 5, begin + 10, busy)
     profile = profile_with(tmp_path, events)
-    expected = (100, 0, 2, "profiler", 90) if ahead else (90, None, 3, "profiler", 90)
-    assert measured(profile) == expected
+    assert measured(profile)[:3] == ((100, 0, 2) if ahead else (90, None, 3))
+    assert measured(profile)[3:] == ("profiler", 90)
     assert recorded_clock(profile).step == (100_000 if ahead else 90_000)
 
 

@@ -348,8 +348,8 @@ def test_the_generated_code_tells_which_kernels_the_user_wrote(tmp_path: Path) -
 
 
 def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
-    modules = ("Net_0", 0, 50), ("Linear_3", 5, 20)
-    events = [slice_(f"nn.Module: {name}", *times, "python_function") for name, *times in modules]
+    modules = {"Net_0": (0, 50), "Linear_3": (5, 20)}
+    events = [slice_(f"nn.Module: {name}", *times, "python_function") for name, times in modules.items()]
     events += [slice_("aten::mm", 8, 6), *launch("k", 10, 12, 4)]
     events += [slice_("aten::mm", 30, 6), *launch("k", 31, 33, 4)]
     (row,) = table(profile_of(write_trace(tmp_path, events))).rows

@@ -1,6 +1,7 @@
 """Test operators.py against torch's own table, on recordings of an H200 and live on the CPU."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -96,8 +97,9 @@ def live(tmp_path_factory):
             optimizer.zero_grad()
 
     step()
-    options = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
-    with torch_profile(activities=[ProfilerActivity.CPU], **dict.fromkeys(options, True)) as prof:
+    names = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+    options: dict[str, Any] = dict.fromkeys(names, True)
+    with torch_profile(activities=[ProfilerActivity.CPU], **options) as prof:
         step()
         prof.step()
         step()
