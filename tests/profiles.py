@@ -201,8 +201,14 @@ def operators_split_into_their_parts(profile: Profile) -> None:
 
 def a_frames_time_is_whole(profile: Profile) -> None:
     for row in ask(profile, "span").frame_times or ():
-        of_calls = (row.guards_us, row.overhead_us or 0, row.graphs_us)
-        parts = (*of_calls, row.breaks_us, row.called_us, row.other_us)
+        parts = (
+            row.guards_us,
+            row.overhead_us or 0,
+            row.graphs_us,
+            row.breaks_us,
+            row.called_us,
+            row.other_us,
+        )
         assert total(parts) == ns(row.frame_us)
 
 

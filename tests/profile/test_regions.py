@@ -69,8 +69,12 @@ def test_a_break_lasts_from_graph_to_graph(tmp_path):
 
 def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_path):
     compiling = [slice_(name, 36, 8) for name in ("entire_frame_compile (dynamo_timed)", "compile_inner")]
-    kernels = [kernel("triton_poi_fused_0", *times) for times in ((25, 10), (43, 5))]
-    events = [*ONE_BREAK, *compiling, *kernels]
+    events = [
+        *ONE_BREAK,
+        *compiling,
+        kernel("triton_poi_fused_0", 25, 10),
+        kernel("triton_poi_fused_0", 43, 5),
+    ]
     (row,), (frame,) = priced(tmp_path, events, ["1/0"])
     assert row.host_us == 30 - 8
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
@@ -160,9 +164,15 @@ def test_the_parts_sum_to_the_frame_whatever_crosses(tmp_path_factory, parts, re
     events = [make(*at) for make, at in parts] + [region(compile_id, *at) for compile_id, at in regions_]
     costs, frames = priced(tmp_path_factory.mktemp("frames"), events, ["1/0", "2/0"])
     for row in frames:
-        inside_us = row.graphs_us + row.breaks_us + row.called_us
-        known_us = row.guards_us + (row.overhead_us or 0) + inside_us + row.other_us
-        assert known_us == row.frame_us and row.other_us >= 0
+        known = (
+            row.guards_us
+            + (row.overhead_us or 0)
+            + row.graphs_us
+            + row.breaks_us
+            + row.called_us
+            + row.other_us
+        )
+        assert known == row.frame_us and row.other_us >= 0
     assert all(row.host_us >= 0 for row in costs)
 
 
@@ -177,6 +187,14 @@ def test_compiling_is_no_part_of_a_frame(recording):
     host = {row["compile_id"]: row["cpu_us"] for row in span["compiled_regions"]}
     for row in span["frame_times"]:
         assert host[row["compile_id"]] <= row["frame_us"] <= host[row["compile_id"]] + 2000
+
+
+def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(recording):
+    span = span_of(recording("breaks"))
+    rows = sorted(span["graph_break_costs"], key=lambda row: row["line"])
+    assert [(row["line"], row["calls"]) for row in rows] == [(line, 3) for line in (26, 27, 28, 29)]
+    # Of the three steps.
+    assert sum(row["host_us"] for row in rows) == pytest.approx(636.703 + 523.926 + 505.275)
 
 
 def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):

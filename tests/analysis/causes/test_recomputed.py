@@ -65,7 +65,10 @@ BACK = (*GRADIENTS, f"{ATTENTION}_backward", *GRADIENTS, *GRADIENTS)
 def test_attention_in_a_compiled_backward_is_computed_anew_with_what_is_around_it(tmp_path: Path) -> None:
     """From the first product to the last: of the kernel before them nothing tells that a backward needs it not."""
     row = fix(profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK))), "recomputed")
-    assert row.times == 1 and words_of(row).title.startswith("Checkpoints recompute the forward")
+    assert (row.times, words_of(row).title) == (
+        1,
+        "Checkpoints recompute the forward in the backward, once per step",
+    )
     assert row.predicted.after_us == pytest.approx(1000 - 4 * OPERATOR_US, abs=3)
     assert row.predicted.low_us == pytest.approx(1000 - 5 * OPERATOR_US - 12, abs=12), "the norm, too"
     assert row.predicted.high_us == pytest.approx(1000 - 4 * 18, abs=3), "these operators alone"
@@ -151,7 +154,9 @@ def captured() -> CompileData:
 
 def test_the_captured_graph_tells_where_a_checkpoint_is_asked_for(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK)), captured())
-    assert words_of(fix(profile, "recomputed")).title.endswith("once per step at model.py:14")
+    assert words_of(fix(profile, "recomputed")).title.endswith(
+        "in the backward, once per step at model.py:14"
+    )
 
 
 H200 = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150 * 10**9}

@@ -405,15 +405,26 @@ def test_an_occupancy_that_cannot_be_zero_is_not_known(
 
 
 def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"grid": [2, 6, 1], "block": [128, 1, 1], "registers per thread": 28}
-    shape |= {"shared memory": 4096, OCCUPANCY: 7}
-    events = [kernel("k", 0, 5, **shape), kernel("k", 20, 4, **shape)]
-    events.append(kernel("k", 10, 2, **{**shape, "grid": [1, 1, 1]}))
+    shape: dict[str, Any] = {
+        "grid": [2, 6, 1],
+        "block": [128, 1, 1],
+        "registers per thread": 28,
+        "shared memory": 4096,
+    }
+    occupancy: dict[str, Any] = {"est. achieved occupancy %": 7}
+    events = [
+        kernel("k", 0, 5, **shape, **occupancy),
+        kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
+        kernel("k", 20, 4, **shape, **occupancy),
+    ]
     (row,) = table(profile_of(write_trace(tmp_path, events))).rows
     assert row.config is not None and row.configs == 2
     assert (row.config.grid, row.config.block, row.config.warps) == ([2, 6, 1], [128, 1, 1], 4)
-    assert (row.config.registers, row.config.shared_memory_bytes) == (28, 4096)
-    assert row.config.occupancy_percent == 7
+    assert (row.config.registers, row.config.shared_memory_bytes, row.config.occupancy_percent) == (
+        28,
+        4096,
+        7,
+    )
     assert (row.config.launches, row.config.time_us) == (2, 9)
 
 

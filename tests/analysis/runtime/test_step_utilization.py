@@ -173,8 +173,10 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
     assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
     assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
     assert (stats.short_events, stats.short_percent) == (2, 40)
-    calls = [(row.name, row.calls, row.time_us) for row in answer.launch_calls]
-    assert calls == [("cudaLaunchKernel", 4, 19), ("cudaMemcpyAsync", 1, 1)]
+    assert [(row.name, row.calls, row.time_us) for row in answer.launch_calls] == [
+        ("cudaLaunchKernel", 4, 19),
+        ("cudaMemcpyAsync", 1, 1),
+    ]
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
@@ -216,8 +218,9 @@ def test_numbers_of_recordings_add_up(
     (known,) = expected(name)["traces"].values()
     (stream,) = answer.streams
     assert (stream.stream, stream.events, stream.busy_us) == (7, known["gpu_events"], known["busy_us"])
-    # no graphs, nothing unmatched
-    assert side(answer).launches == side(answer).gpu_events == known["gpu_events"]
+    assert (
+        side(answer).launches == side(answer).gpu_events == known["gpu_events"]
+    )  # no graphs, nothing unmatched
     for gap in answer.longest_gaps:
         known_time = sum(row.time_us for row in gap.host) + gap.idle["unaccounted_us"]
         assert known_time <= gap.idle_us + 1e-6
