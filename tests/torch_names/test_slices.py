@@ -124,7 +124,7 @@ def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
     names = [
         "pass.x (dynamo_timed)",
         "pass.x",
-        DATA.replace("_compile.compile_inner", "GraphLowering.compile"),
+        "code_gen_data: fn_name=GraphLowering.compile, compile_id=0/0",
     ]
     names += ["code_gen", "entire_frame_compile", "forward", "aten::mm"]
     assert slices.are_compiling(names) == [True] * 5 + [False] * 2
