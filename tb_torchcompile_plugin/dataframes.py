@@ -38,7 +38,6 @@ _OBJECTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "spans": (reports.SpanReport, 3),
 }
 _VALUES = (str, int, float, bool, Literal)
-_PAIR = {*Pair.__struct_fields__}
 _FINDING_COLUMNS = ["severity", "title", "next_step"]
 
 
@@ -138,27 +137,23 @@ def compared_tables(answer: msgspec.Struct) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     by_name: dict[str, _Table] = {}
     for section, _, kind in rows_in(type(answer), "", ""):
-        rows = msgspec.to_builtins(attrgetter(section)(answer))
-        by_name[section.rpartition(".")[2]] = _flat_names(kind), [*map(_flat, rows)]
+        columns = _flat_columns(kind)
+        rows = [
+            {column: msgspec.to_builtins(attrgetter(path)(row)) for column, path in columns.items()}
+            for row in attrgetter(section)(answer)
+        ]
+        by_name[section.rpartition(".")[2]] = [*columns], rows
     return by_name
 
 
-def _flat_names(row: type[msgspec.Struct]) -> list[str]:
-    """Return the columns of `_flat` by the types: the same without any row."""
-    names: list[str] = []
+def _flat_columns(row: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the field of each column; a Pair is `time_us_baseline`, `time_us_candidate`, `time_us_delta`."""
+    columns: dict[str, str] = {}
     for name, kind in get_type_hints(row).items():
         is_pair = Pair in options_of(kind)
-        names += [f"{name}_{side}" for side in Pair.__struct_fields__] if is_pair else [name]
-    return names
-
-
-def _flat(row: Row) -> Row:
-    """Return the row with a Pair as three values: `time_us_baseline`, `time_us_candidate`, `time_us_delta`."""
-    flat: Row = {}
-    for key, value in row.items():
-        is_pair = isinstance(value, dict) and value.keys() == _PAIR
-        flat |= {f"{key}_{side}": part for side, part in value.items()} if is_pair else {key: value}
-    return flat
+        sides = Pair.__struct_fields__ if is_pair else ()
+        columns |= {f"{name}_{side}": f"{name}.{side}" for side in sides} or {name: name}
+    return columns
 
 
 def tables(report: reports.Report) -> dict[str, _Table]:

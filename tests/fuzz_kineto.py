@@ -24,22 +24,8 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 _PATIENCE_S = 20.0
 _MAX_BYTES = 60_000
 _TOKENS = [
-    *(
-        b'"',
-        b"\\",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"\0",
-        b"\xff",
-        b"\n",
-        b"}, {",
-        b'}, {"ph": "X"',
-        b"]}",
-    ),
+    *(bytes([byte]) for byte in b'"\\{}[],:\0\xff\n'),
+    *(b"}, {", b'}, {"ph": "X"', b"]}"),
     *(b'"}]', b"null", b"inf", b"-nan", b"N/A", b"1,5", b"0.-05", b"1e999", b"-1", b"99999999999999999999"),
     *(b'"ts": ', b'"dur": -1', b'"traceEvents": [', b"\\u12", b"\\ud800", b"\xc3", b'"name": "quo"te"'),
     *(b"\0" * 5000, b"[" * 3000, b'{"a":' * 2000),

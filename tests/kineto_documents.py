@@ -8,20 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 _TRAPS = (
-    '}, {"ph": "X", "name": "',
-    "}, {",
-    "},\n  {",
-    "]}",
-    '"}]',
-    '"',
-    "\\",
-    '\\"',
-    '{"ph":',
-    '"traceEvents": [',
-    "ünïcödé \U0001f600",
-    "\x01\x1f\t",
-    ", ",
-    ": ",
+    *('}, {"ph": "X", "name": "', "}, {", "},\n  {", "]}", '"}]', '"', "\\", '\\"', '{"ph":'),
+    *('"traceEvents": [', "ünïcödé \U0001f600", "\x01\x1f\t", ", ", ": "),
 )
 names = st.one_of(
     st.sampled_from(["aten::mm", "ProfilerStep#1", "triton_poi_fused_0", "[memory]", ""]),

@@ -10,8 +10,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tb_torchcompile_plugin.api.indexing import index, pool
+from tb_torchcompile_plugin.api.indexing import pool
 from tb_torchcompile_plugin.api.report import Report
+from tb_torchcompile_plugin.cli import index
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.command import main
 

@@ -85,11 +85,5 @@ def rectangles(line: list[Slice], start: int, end: int, shift: int) -> list[Rect
 
 def _rectangle(run: list[Slice]) -> Rectangle:
     longest = max(run, key=lambda one: one.end - one.start)
-    return Rectangle(
-        run[0].start,
-        run[-1].end,
-        sum(one.end - one.start for one in run),
-        len(run),
-        longest.name,
-        longest.end - longest.start,
-    )
+    covered, longest_ns = sum(one.end - one.start for one in run), longest.end - longest.start
+    return Rectangle(run[0].start, run[-1].end, covered, len(run), longest.name, longest_ns)

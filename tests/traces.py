@@ -52,6 +52,30 @@ def kernel(
     return {"ph": "X", "cat": cat, "name": name, **place, "ts": ts, "dur": dur, "args": args}
 
 
+def compiled_call(compile_id: str, region: tuple[float, float], graph: tuple[float, float]) -> list[Event]:
+    """A call of a compiled region with the graph in it: (start, duration) of each."""
+    name = f"## Call CompiledFxGraph key{compile_id} ##"
+    return [slice_(f"Torch-Compiled Region: {compile_id}", *region), slice_(name, *graph)]
+
+
+def memory_event(
+    ts: float,
+    size: int,
+    total: int = 0,
+    *,
+    address: int = 1,
+    reserved: int = 4096,
+    device: int = 0,
+    device_type: int = 1,
+    tid: int = MAIN,
+) -> Event:
+    """An allocation of so many bytes, negative for a free; total: bytes that are allocated then."""
+    args = {"Bytes": size, "Addr": address, "Device Type": device_type, "Device Id": device}
+    args |= {"Total Allocated": total, "Total Reserved": reserved}
+    place = {"pid": PID, "tid": tid, "ts": ts}
+    return {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", **place, "args": args}
+
+
 def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kwargs: Any) -> list[Event]:
     """A launch call of 1 µs and the kernel that it launches."""
     correlation = next(_correlations)

@@ -5,7 +5,8 @@ from collections import Counter
 from contextlib import closing
 
 from tb_torchcompile_plugin.api.catalog import no_trace
-from tb_torchcompile_plugin.api.indexing.index import index, plan
+from tb_torchcompile_plugin.api.indexing.index import plan
+from tb_torchcompile_plugin.api.indexing.pool import in_processes, on_cluster
 from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
@@ -21,9 +22,12 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
     orders, warnings = plan(logdir, out)
     kinds: Counter[str] = Counter()
     total = sum(order.span.file.size for order in orders)
-    with bar_on_stderr() as bar, closing(index(orders, workers or usable_cores(), scheduler)) as outcomes:
+    answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers or usable_cores())
+    with bar_on_stderr() as bar, closing(answers) as outcomes:
         task = bar.add_task(f"0 of {len(orders)} traces", total=total)
         for order, outcome in outcomes:
+            if outcome.kind == "no room" and outcome.notice:
+                raise _no_room(outcome.notice, kinds["written"])
             kinds[outcome.kind] += 1
             warnings += [outcome.notice] if outcome.notice else []
             read = order.span.file.size
@@ -36,6 +40,15 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
     _warn(warnings)
     failed = f", {kinds['failed']} failed" if kinds["failed"] else ""
     print(f"{kinds['written']} digests written, {kinds['there already']} existed already{failed}")
+
+
+def _no_room(notice: Notice, written: int) -> UserError:
+    return UserError(
+        f"{notice.problem}, after {written} digests",
+        file=notice.file,
+        next_step="Free disk space, or choose another folder with --out DIR, then run this again: "
+        "it continues where it stopped",
+    )
 
 
 def _failure(logdir: str, warnings: list[Notice]) -> UserError:

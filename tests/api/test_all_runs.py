@@ -55,10 +55,8 @@ def test_every_run_is_read_and_kept(tmp_path: Path, session: Session) -> None:
     first = session.all_runs("")
     assert first.reading == 2 and {row.why_unknown.trace for row in first.rows} == {WAITING}
     rows = settled(session).rows
-    assert [(row.run, row.step_us, row.compile_s, row.compilations) for row in rows] == [
-        ("a", 100.0, 1.0, 1),
-        ("b", 100.0, 1.0, 1),
-    ]
+    known = [(row.run, row.step_us, row.compile_s, row.compilations) for row in rows]
+    assert known == [(run, 100.0, 1.0, 1) for run in "ab"]
     again = Session([("", str(tmp_path / "runs"))])
     assert again.all_runs("").reading == 0 and again.all_runs("").rows == rows, "they are kept"
 
@@ -93,8 +91,8 @@ def test_nothing_is_read_before_somebody_asks_and_while_a_run_is_opened(
     tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = order_of_reading(monkeypatch)
-    add_run(tmp_path, "a")
-    add_run(tmp_path, "b")
+    for name in ("a", "b"):
+        add_run(tmp_path, name)
     session.runs()
     ask(session, "overview", run="a", worker="w", span=SPAN)
     assert order == []
@@ -173,10 +171,8 @@ def test_a_report_says_the_same_of_a_run_each_time(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
     first, again = (read_report(str(tmp_path / "runs")).all_runs for _ in range(2))
     assert first == again
-    assert [(row.run, row.read, row.compile_s, row.step_us) for row in first] == [
-        ("a", True, 1.0, 100.0),
-        ("b", False, 1.0, None),
-    ]
+    rows = [(row.run, row.read, row.compile_s, row.step_us) for row in first]
+    assert rows == [("a", True, 1.0, 100.0), ("b", False, 1.0, None)]
 
 
 def test_a_run_that_was_opened_is_known_where_nothing_can_be_written(
@@ -196,12 +192,8 @@ def test_why_something_is_not_known_of_a_run(tmp_path: Path, session: Session) -
     (tmp_path / "runs" / "without_trace" / f"w.{SPAN}.pt.trace.json").unlink()
     (tmp_path / "runs" / "on_the_cpu" / f"w.{SPAN}.pt.compile.pb").unlink()
     cpu, traceless = (row.why_unknown for row in settled(session).rows)
-    assert (cpu.step, cpu.gpu, cpu.trace, cpu.compile) == (
-        "",
-        "Nothing ran on a GPU, or records of it are missing",
-        "",
-        NO_COMPILE_DATA,
-    )
+    assert (cpu.step, cpu.trace, cpu.compile) == ("", "", NO_COMPILE_DATA)
+    assert cpu.gpu.startswith("Nothing ran on a GPU")
     assert {traceless.step, traceless.gpu, traceless.trace} == {"There is no trace"}
     assert traceless.compile == ""
 
@@ -213,10 +205,9 @@ def test_the_baseline_run_is_found_by_what_ran_once_it_is_read(
     for run, name in (("monday", "resnet18_eager"), ("tuesday", "resnet18"), ("third", "breaks")):
         copytree(recording(name), tmp_path / "runs" / run)
     workers = {run.run: next(row for row in run.workers if row.spans) for run in session.runs().runs}
-    asked = {
-        run: {"run": run, "worker": row.worker, "span": row.spans[0].span} for run, row in workers.items()
-    }
-    about = {name: text for name, text in asked["tuesday"].items() if name != "span"}
+    spans = {run: (row.worker, row.spans[0].span) for run, row in workers.items()}
+    asked = {run: {"run": run, "worker": worker, "span": span} for run, (worker, span) in spans.items()}
+    about = {name: asked["tuesday"][name] for name in ("run", "worker")}
     assert ask(session, "baseline", **about) == BaselineRef()
     for ids in asked.values():
         ask(session, "overview", **ids)

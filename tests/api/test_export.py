@@ -204,10 +204,8 @@ def test_a_comparison_is_there_where_it_was_asked_for(
         shutil.copytree(recording(name), tmp_path / name)
     file = make(tmp_path, run="resnet18", compare="resnet18_eager", timeline_bytes=3_000, panels_bytes=0)
     sides = [question_of(key)[1] for key in file.of("compare")]
-    assert [(side["run"], side["run2"]) for side in sides] == [
-        ("resnet18_eager", "resnet18"),
-        ("resnet18", "resnet18_eager"),
-    ]
+    rows = [(side["run"], side["run2"]) for side in sides]
+    assert rows == [("resnet18_eager", "resnet18"), ("resnet18", "resnet18_eager")]
     (runs,) = file.of("runs").values()
     assert {run["run"] for run in json.loads(runs.data)["runs"]} == {"resnet18", "resnet18_eager"}
     assert file.contents["place"]["run"] == "resnet18"

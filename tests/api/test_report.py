@@ -91,17 +91,8 @@ def test_one_graph_key_serves_two_compilations(report):
 def test_ranks_have_their_own_logs(report):
     by_name = {worker["worker"]: worker for worker in workers(report("ddp"))}
     assert {name: worker["rank"] for name, worker in by_name.items()} == {"rank0": 0, "rank1": 1}
-    assert {name: len(worker["compile"]["recompiles"]) for name, worker in by_name.items()} == {
-        "rank0": 2,
-        "rank1": 0,
-    }
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_phases_sum_to_the_duration(report, name):
-    for worker in workers(report(name)):
-        for row in worker["compile"]["compilations"] if worker["compile"] else ():
-            assert exact_sum(row["phases_s"].values()) == row["duration_s"], row["compile_id"]
+    actual = {name: len(worker["compile"]["recompiles"]) for name, worker in by_name.items()}
+    assert actual == {"rank0": 2, "rank1": 0}
 
 
 def test_compile_time_inside_the_profile_is_told(report):

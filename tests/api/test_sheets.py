@@ -49,10 +49,8 @@ def columns() -> dict[str, SheetColumn]:
 
 
 def test_each_field_of_rows_is_a_table() -> None:
-    assert [(one.rows, one.title) for one in tables_of(Answer)] == [
-        ("slow_calls", "Slow calls"),
-        ("others", "What else there is"),
-    ]
+    values = [(one.rows, one.title) for one in tables_of(Answer)]
+    assert values == [("slow_calls", "Slow calls"), ("others", "What else there is")]
 
 
 def test_the_name_and_the_type_of_a_field_tell_its_head_and_unit() -> None:
@@ -129,12 +127,8 @@ class Wholes(msgspec.Struct, frozen=True):
 
 def test_rows_within_a_row_are_counted_and_have_columns_of_their_own() -> None:
     (table,) = tables_of(Wholes)
-    assert [(column.key, column.kind) for column in table.columns] == [
-        ("name", "text"),
-        ("device", "word"),
-        ("grid", "text"),
-        ("parts", "rows"),
-    ]
+    values = [(column.key, column.kind) for column in table.columns]
+    assert values == [("name", "text"), ("device", "word"), ("grid", "text"), ("parts", "rows")]
     (inner,) = table.inner
     assert (inner.rows, inner.title) == ("parts", "Its parts")
     assert [column.key for column in inner.columns] == ["kernel", "time_us"]

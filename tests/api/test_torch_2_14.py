@@ -58,10 +58,8 @@ def test_steps_kernels_and_compilations_of_a_loop(recording: Recording) -> None:
 def test_torchs_own_handler_in_the_same_chain(recording: Recording) -> None:
     """One trace, whichever handler wrote it, and what was compiled beside it; each kernel with its lines."""
     folder = recording("two_handlers")
-    assert sorted(path.name.split(".", 2)[2] for path in folder.iterdir()) == [
-        "pt.compile.pb",
-        "pt.trace.json",
-    ]
+    rows = sorted(path.name.split(".", 2)[2] for path in folder.iterdir())
+    assert rows == ["pt.compile.pb", "pt.trace.json"]
     (worker,) = read(recording, "two_handlers").runs[0].workers
     span = span_of(worker)
     assert [(row.name, row.wall_us) for row in span.steps] == [
@@ -70,10 +68,8 @@ def test_torchs_own_handler_in_the_same_chain(recording: Recording) -> None:
     ]
     (kernel,) = span.kernels
     assert (kernel.name, kernel.compile_id, kernel.launches) == ("graph_0_cpp_fused_div_relu_sum_0", "0/0", 2)
-    assert sorted(line.rpartition("/")[2] for line in kernel.source_lines) == [
-        "program.py:27",
-        "program.py:28",
-    ]
+    values = sorted(line.rpartition("/")[2] for line in kernel.source_lines)
+    assert values == ["program.py:27", "program.py:28"]
     assert worker.compile
     (row,) = worker.compile.compilations
     assert (row.compile_id, row.function, row.line, row.graph_ops, row.guards) == ("0/0", "scaled", 25, 4, 11)
@@ -84,10 +80,8 @@ def test_collectives_of_two_groups_that_gloo_does_not_tell_apart(recording: Reco
     (run,) = read(recording, "gloo_groups").runs
     assert run.job and run.job.ranks == 2
     assert "0 calls of collectives were matched across ranks. 12 could not" in run.job.basis
-    assert [(row.rank, row.host, row.communication_us) for row in run.job.by_rank] == [
-        (0, "vm", 80426.583),
-        (1, "vm", 7946.148),
-    ]
+    rows = [(row.rank, row.host, row.communication_us) for row in run.job.by_rank]
+    assert rows == [(0, "vm", 80426.583), (1, "vm", 7946.148)]
     assert all(row.communication_us == row.unmatched_us for row in run.job.by_rank)
     assert [(worker.rank, [row.name for row in span_of(worker).steps]) for worker in run.workers] == [
         (rank, ["ProfilerStep#1", "ProfilerStep#2"]) for rank in (0, 1)

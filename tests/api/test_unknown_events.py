@@ -17,14 +17,8 @@ pytestmark = pytest.mark.slow
 
 RECORDINGS = ("breaks", "small_batch", "p_table")
 NAME = "w.1.pt.trace.json"
-FILE = (
-    "span",
-    "trace_file",
-    "size_bytes",
-    "events",
-    "warnings",
-    "coverage",
-)  # what is of the file and not of the run
+# what is of the file and not of the run
+FILE = ("span", "trace_file", "size_bytes", "events", "warnings", "coverage")
 NEW = ("graph_event_node", "graph_host_node", "pm_sampling", "cuda_sync_2")
 PIDS = st.sampled_from(["GPU 0 Counters", "", 7, 0, "Spans"])
 INSIDE = st.floats(0.1, 0.9)  # of what was recorded
@@ -42,12 +36,8 @@ def unknown(draw: st.DrawFn) -> tuple[float, Event]:
     if kind == "counter":
         event |= {"ph": "C", "args": {"": draw(st.floats(0, 1e9))}}
     elif kind == "slice":
-        event |= {
-            "ph": "X",
-            "cat": draw(st.sampled_from(NEW)),
-            "dur": draw(st.floats(0, 50)),
-            "args": {"graph id": 3},
-        }
+        event |= {"ph": "X", "cat": draw(st.sampled_from(NEW))}
+        event |= {"dur": draw(st.floats(0, 50)), "args": {"graph id": 3}}
     elif kind == "arrow":
         event |= {
             "ph": draw(st.sampled_from("sf")),

@@ -156,20 +156,9 @@ def test_markdown_is_never_more_than_github_shows():
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_a_closed_pipe_does_not_change_the_verdict(recording, as_json):
-    folder, command = (
-        str(recording("breaks")),
-        "import sys; from tb_torchcompile_plugin.cli.command import main; ",
-    )
-    words = [
-        sys.executable,
-        "-c",
-        command + "sys.exit(main())",
-        "compare",
-        folder,
-        folder,
-        "--fail-on",
-        "breaks>=0",
-    ]
+    folder = str(recording("breaks"))
+    words = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "compare", folder, folder]
+    words += ["--fail-on", "breaks>=0"]
     with subprocess.Popen([*words, *as_json], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
         process.stdout.close()
@@ -251,10 +240,8 @@ def test_another_gpu_has_status_four_and_is_named(recording, tmp_path, capsys):
 
 
 def test_a_run_that_fell_back_to_the_cpu_is_four(tmp_path, capsys):
-    step, card = (
-        [slice_("ProfilerStep#1", 0, 90, "user_annotation"), slice_("op", 3, 4)],
-        {"id": 0, "name": "H200"},
-    )
+    step = [slice_("ProfilerStep#1", 0, 90, "user_annotation"), slice_("op", 3, 4)]
+    card = {"id": 0, "name": "H200"}
     for name, work, cards in (("base", [kernel("k", 20, 30)], [card]), ("head", [], [])):
         write_trace(tmp_path / name, [*step, *work], deviceProperties=cards)
     assert compare(tmp_path / "base", tmp_path / "head", "step>3%") == 4

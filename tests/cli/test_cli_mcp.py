@@ -59,10 +59,8 @@ def test_a_client_over_stdin_and_stdout(logdir: Path) -> None:
             answer = json.loads(text_of(await client.call_tool("report", {})))
             (findings, *_) = answer["tables"]
             shown = json.loads(text_of(await client.call_tool("show", {"id": findings["rows"][0]["id"]})))
-            assert (
-                "capture.py:26" in shown["row"]["title"]
-                and shown["verify"]["compare"] == "compare(a='.', b='AFTER')"
-            )
+            assert "capture.py:26" in shown["row"]["title"]
+            assert shown["verify"]["compare"] == "compare(a='.', b='AFTER')"
 
     anyio.run(talk)
 

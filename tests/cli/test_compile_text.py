@@ -32,10 +32,8 @@ def test_a_break_of_torch_2_6() -> None:
     parsed = parse_graph_break(BREAK_2_6)
     assert (parsed.file, parsed.line) == ("/home/user/m.py", 7)
     assert parsed.reason.startswith("Unsupported: call_function BuiltinVariable(print)")
-    assert [(frame.line, frame.function, frame.source) for frame in parsed.stack] == [
-        (12, "<module>", "f(x)"),
-        (7, "f", 'print("x")'),
-    ]
+    rows = [(frame.line, frame.function, frame.source) for frame in parsed.stack]
+    assert rows == [(12, "<module>", "f(x)"), (7, "f", 'print("x")')]
     assert (parsed.explanation, parsed.hints, parsed.docs_url) == ("", [], "")
 
 

@@ -57,24 +57,18 @@ def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Recording) ->
     assert round(seconds(summary, FORWARD), 3) == 3.896
     assert round(seconds(summary, BACKWARD), 3) == 0.660
     rows = [row for row in summary.compilations if row.direction == FORWARD]
-    assert [(row.key.compile_id, row.attempts, row.guards, row.graph_ops) for row in rows] == [
-        ("0/0", 2, 87, 4),
-        ("1/0", 2, 87, 4),
-        ("2/0", 1, 8, 2),
-        ("3/0", 2, 85, 5),
-        ("4/0", 1, 84, 4),
-    ]
+    assert [row.key.compile_id for row in rows] == [f"{frame}/0" for frame in range(5)]
+    counts = [(row.attempts, row.guards, row.graph_ops) for row in rows]
+    assert counts == [(2, 87, 4), (2, 87, 4), (1, 8, 2), (2, 85, 5), (1, 84, 4)]
     assert [(row.function, row.line, row.file) for row in rows][:2] == [
         ("forward", 25, "/home/user/train/capture.py"),
         ("torch_dynamo_resume_in_forward_at_26", 26, "/home/user/train/capture.py"),
     ]
     breaks = summary.graph_breaks
-    assert [(row.file, row.line) for row in breaks] == [
-        ("/home/user/train/capture.py", n) for n in (26, 27, 28, 29)
-    ]
-    assert [len(row.hints) for row in breaks] == [1, 1, 2, 3]
+    assert {row.file for row in breaks} == {"/home/user/train/capture.py"}
+    counts = [(row.line, len(row.hints), row.count) for row in breaks]
+    assert counts == [(26, 1, 1), (27, 1, 1), (28, 2, 1), (29, 3, 1)]
     assert [frame.line for frame in breaks[0].stack][:2] == [74, 57]
-    assert [row.count for row in breaks] == [1, 1, 1, 1]
     assert rows[0].restart_reasons[0].startswith("Call to `torch._dynamo.graph_break()`\n")
 
 
@@ -97,12 +91,8 @@ def test_breaks_has_its_graphs_with_keys_and_kernels(recording: Recording) -> No
     assert not hit[0].HasField("compile_ns")  # nothing was compiled, which is not the same as 0
     cached = [(c.cache, c.result) for row in summary.compilations for c in row.cache if c.result != "miss"]
     assert cached == [("fx_graph", "hit")] * 2
-    assert [row.key.compile_id for row in summary.compilations if row.direction == BACKWARD] == [
-        "4/0",
-        "3/0",
-        "1/0",
-        "0/0",
-    ]
+    backward = [row.key.compile_id for row in summary.compilations if row.direction == BACKWARD]
+    assert backward == ["4/0", "3/0", "1/0", "0/0"]
 
 
 def test_recompiles_with_their_reasons(recording: Recording) -> None:
@@ -126,12 +116,8 @@ def test_ddp_ranks_differ_in_their_recompiles(recording: Recording) -> None:
     assert not one.recompiles
     # DDPOptimizer split frame 4: two graphs each way under one id, each backward compiled when it first ran.
     split = [graph for graph in one.graphs if graph.key.compile_id == "4/0"]
-    assert [(graph.index, graph.direction) for graph in split] == [
-        (0, FORWARD),
-        (1, FORWARD),
-        (2, BACKWARD),
-        (3, BACKWARD),
-    ]
+    directions = enumerate((FORWARD, FORWARD, BACKWARD, BACKWARD))
+    assert [(graph.index, graph.direction) for graph in split] == [*directions]
     backward = [row for row in one.compilations if row.direction == BACKWARD]
     assert [round(row.duration_ns / 1e9, 3) for row in backward] == [0.349, 4.011]
     assert [json.loads(row.metrics["duration_us"]) for row in backward] == [348646, 4010782]
@@ -147,12 +133,9 @@ def test_compile_times_have_the_functions_of_compile_times(recording: Recording)
     torchs = dict(_printed_times(folder / "compile_times.txt"))
     known = set(ours) & set(torchs)
     assert {"_compile.compile_inner", "compile_fx_inner", "OutputGraph.call_user_compiler"} <= known
-    assert set(torchs) - set(ours) == {
-        "get_fake_value",
-        "create_proxy",
-        "wrap_to_fake_tensor_and_record",
-        "variable_builder_call",
-    } | {name for name in torchs if name not in ours and name.startswith("TritonBundler")}
+    missing = {name for name in set(torchs) - set(ours) if not name.startswith("TritonBundler")}
+    more = {"create_proxy", "wrap_to_fake_tensor_and_record", "variable_builder_call"}
+    assert missing == {"get_fake_value", *more}
     assert {name: len(torchs[name]) for name in known} == {name: len(ours[name]) for name in known}
     assert ours["_compile.compile_inner"] == torchs["_compile.compile_inner"]
 
@@ -166,42 +149,50 @@ def _printed_times(path: Path) -> Iterator[tuple[str, list[str]]]:
 # -- epochs, ids, rows --------------------------------------------------------------------------------------------
 
 
-def test_an_id_that_begins_again_is_a_new_epoch() -> None:
-    summary = summary_of([*a_compilation(), *a_compilation("1/0", 2000), *a_compilation("0/0", 5000)])
-    assert [(row.key.compile_id, row.key.epoch) for row in summary.compilations] == [
-        ("0/0", 0),
-        ("1/0", 0),
-        ("0/0", 1),
-    ]
-    assert {row.duration_ns for row in summary.compilations} == {1_000_000}
-    assert {(span.key.epoch, span.name) for span in summary.spans if span.start_ns % 10**7 >= 5_000_000} == {
-        (1, "dynamo"),
-        (1, "entire_frame_compile"),
-        (1, "bytecode_tracing"),
-    }
-
-
-def test_the_order_of_torch_2_6_makes_no_epochs() -> None:
+def of_torch_2_6(records: list[Record]) -> list[Record]:
     """There dynamo_start comes first."""
-    first, second = a_compilation(), a_compilation("0/0", 5000)
-    records = [half[2:3] + half[:2] + half[3:] for half in (first, second)]
-    summary = summary_of(records[0] + records[1])
-    assert [(row.key.epoch, row.duration_ns, row.stack[0].function) for row in summary.compilations] == [
-        (0, 1_000_000, "main"),
-        (1, 1_000_000, "main"),
-    ]
+    return records[2:3] + records[:2] + records[3:]
 
 
-def test_marks_without_a_compile_id_begin_no_epoch() -> None:
-    stray = [
+STRAY = [
+    *(
         mark(phase, name, at, "")
         for at in (0, 50)
         for name in ("dynamo", "entire_frame_compile")
         for phase in "BE"
-    ]
-    start = Record(envelope("dynamo_start", {"stack": []}, ""))
-    summary = summary_of([*a_compilation(), *stray, start, start, *a_compilation("1/0", 2000)])
-    assert [(row.key.compile_id, row.key.epoch) for row in summary.compilations] == [("0/0", 0), ("1/0", 0)]
+    ),
+    *[Record(envelope("dynamo_start", {"stack": []}, ""))] * 2,
+]
+RESTARTED = a_compilation()
+RESTARTED.insert(5, Record(envelope("dynamo_output_graph", {}, attempt=2), "graph"))
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"),
+    [
+        (
+            [*a_compilation(), *a_compilation("1/0", 2000), *a_compilation("0/0", 5000)],
+            [("0/0", 0, 1), ("1/0", 0, 1), ("0/0", 1, 1)],
+        ),
+        (
+            of_torch_2_6(a_compilation()) + of_torch_2_6(a_compilation("0/0", 5000)),
+            [("0/0", 0, 1), ("0/0", 1, 1)],
+        ),
+        ([*a_compilation(), *STRAY, *a_compilation("1/0", 2000)], [("0/0", 0, 1), ("1/0", 0, 1)]),
+        (RESTARTED, [("0/0", 0, 3)]),
+        (a_compilation("!1/2/0"), [("!1/2/0", 0, 1)]),
+    ],
+    ids=["again", "torch 2.6", "without an id", "restarted", "compiled autograd"],
+)
+def test_an_id_that_begins_again_is_a_new_epoch(
+    records: list[Record], rows: list[tuple[str, int, int]]
+) -> None:
+    summary = summary_of(records)
+    assert [(row.key.compile_id, row.key.epoch, row.attempts) for row in summary.compilations] == rows
+    assert {row.duration_ns for row in summary.compilations} == {1_000_000}
+    assert {row.stack[0].function for row in summary.compilations} == {"main"}
+    frames = [span for span in summary.spans if span.name == "bytecode_tracing"]
+    assert [(span.key.compile_id, span.key.epoch) for span in frames] == [row[:2] for row in rows]
 
 
 def a_backward(at_us: float) -> list[Record]:
@@ -224,19 +215,6 @@ def test_a_backward_after_a_reset_may_be_of_the_frame_before_it() -> None:
         last = summary.compilations[-1]
         assert (last.direction, last.function) == (BACKWARD, function)
     assert [row.function for row in summary.compilations] == ["forward"] * 3
-
-
-def test_a_restarted_attempt_is_no_new_epoch() -> None:
-    records = a_compilation()
-    again = Record(envelope("dynamo_output_graph", {}, attempt=2), "graph")
-    summary = summary_of([*records[:5], again, *records[5:]])
-    assert [(row.key.epoch, row.attempts) for row in summary.compilations] == [(0, 3)]
-
-
-def test_ids_under_compiled_autograd() -> None:
-    summary = summary_of(a_compilation("!1/2/0"))
-    assert [row.key.compile_id for row in summary.compilations] == ["!1/2/0"]
-    assert {span.key.compile_id for span in summary.spans} == {"!1/2/0"}
 
 
 def test_explicit_nulls_of_old_logs() -> None:
@@ -284,14 +262,12 @@ def test_metrics_of_runtime_and_stray_records_make_no_rows() -> None:
 
 
 def test_a_compilation_that_never_ended_is_there_without_a_duration() -> None:
-    stack = {
-        "stack": [{"line": 5, "name": "main", "filename": 0}, {"line": 3, "name": "f", "filename": "/m.py"}]
-    }
+    frames = [{"line": 5, "name": "main", "filename": 0}, {"line": 3, "name": "f", "filename": "/m.py"}]
     summary = summary_of(
         [
             mark("B", "entire_frame_compile", 0),
             Record({"str": ["/main.py", 0]}),
-            Record(envelope("dynamo_start", stack)),
+            Record(envelope("dynamo_start", {"stack": frames})),
             mark("B", "bytecode_tracing", 5),
             mark("B", "get_fake_value", 7),
         ]
@@ -319,16 +295,10 @@ def test_metrics_of_a_frame_that_torch_files_under_backward() -> None:
     )
     (row,) = summary_of([*begin, mixed, end]).compilations
     assert (row.direction, row.function, row.duration_ns) == (FORWARD, "forward", 1_000_000)
-    limit = {
-        "is_forward": None,
-        "fail_type": "RecompileLimitExceeded",
-        "fail_reason": "cache_size_limit reached",
-    }
+    limit = {"is_forward": None, "fail_type": "RecompileLimitExceeded", "fail_reason": "cache_size_limit"}
     summary = summary_of([*a_compilation(), Record(envelope("bwd_compilation_metrics", limit, "0/1"))])
-    assert [(row.key.compile_id, row.direction) for row in summary.compilations] == [
-        ("0/1", FORWARD),
-        ("0/0", FORWARD),
-    ]
+    rows = [(row.key.compile_id, row.direction) for row in summary.compilations]
+    assert rows == [("0/1", FORWARD), ("0/0", FORWARD)]
 
 
 def test_threads_do_not_mix_their_spans() -> None:
@@ -362,10 +332,8 @@ def test_the_same_break_in_two_attempts_counts_twice_in_one_row() -> None:
     text = "Graph break in user code at /m.py:3\nReason: Unsupported: x\nUser code traceback:\n"
     records = [artifact("dynamo_graph_break_reason", text, attempt=n) for n in (0, 1)]
     summary = summary_of([*records, artifact("dynamo_graph_break_reason", text, "1/0")])
-    assert [(row.key.compile_id, row.count, row.line) for row in summary.graph_breaks] == [
-        ("0/0", 2, 3),
-        ("1/0", 1, 3),
-    ]
+    rows = [(row.key.compile_id, row.count, row.line) for row in summary.graph_breaks]
+    assert rows == [("0/0", 2, 3), ("1/0", 1, 3)]
 
 
 def test_a_cache_hit_names_its_time_saved() -> None:
@@ -424,13 +392,10 @@ _VALUES = st.recursive(
 )
 _KINDS = st.sampled_from(
     (
-        "dynamo_start",
-        "chromium_event",
-        "compilation_metrics",
-        "bwd_compilation_metrics",
-        "inductor_output_code",
+        *("dynamo_start", "chromium_event", "compilation_metrics", "bwd_compilation_metrics"),
+        *("inductor_output_code", "artifact", "str", "x"),
     )
-) | st.sampled_from(("artifact", "str", "x"))
+)
 
 
 def number_of_records(log: CompileLog) -> int:
@@ -451,13 +416,8 @@ def test_nothing_that_a_record_holds_makes_it_raise(pieces: list[tuple[str, Any,
 def test_phases_sum_to_the_duration_whatever_the_marks(seed: int) -> None:
     """Marks of known and unknown names, some without their other half, at times that may stand still."""
     chance = random.Random(seed)
-    names = [
-        "bytecode_tracing",
-        "backend_compile",
-        "create_aot_dispatcher_function",
-        "inductor_compile",
-        "novel",
-    ]
+    names = ["bytecode_tracing", "backend_compile", "create_aot_dispatcher_function", "inductor_compile"]
+    names.append("novel")
     records, at = [mark("B", "entire_frame_compile", 0)], 0.0
     for _ in range(chance.randrange(40)):
         at += chance.choice([0, 0.25, 3, 1000])
@@ -523,6 +483,7 @@ def test_capture_summary_withholds_what_quotes_the_code() -> None:
     text = "Graph break in user code at /m.py:3\nReason: secret_call(x)\nUser code traceback:\n"
     text += '  File "/m.py", line 3, in f\n    secret_call(x)\n'
     reason = "0/0: L['x'] == 3   # secret_call(x)  # m.py:3 in f\nUser stack trace:\n  secret"
+    stack = [{"line": 1, "name": "f", "filename": "/m.py", "loc": "secret()"}]
     summary = summary_of(
         [
             *a_compilation(),
@@ -530,13 +491,7 @@ def test_capture_summary_withholds_what_quotes_the_code() -> None:
             artifact("dynamo_graph_break_reason", text),
             artifact("recompile_reasons", reason, "0/1"),
             artifact("fx_graph_cache_bypass", '{"cache_bypass_reason": "secret node"}'),
-            Record(
-                envelope(
-                    "dynamo_start",
-                    {"stack": [{"line": 1, "name": "f", "filename": "/m.py", "loc": "secret()"}]},
-                    "7/0",
-                )
-            ),
+            Record(envelope("dynamo_start", {"stack": stack}, "7/0")),
             Record(envelope("dynamo_output_graph", {}), "secret graph"),
         ],
         source=False,

@@ -80,15 +80,8 @@ def main(folder: Path) -> None:
     rows = json.loads((folder / "measured.json").read_text())["programs"]
     for row in rows:
         answer = learned(folder / row["name"])
-        print(
-            row["name"],
-            row["cause"] or "healthy",
-            row["line"],
-            answer.rule,
-            answer.place or "–",
-            answer.bytes,
-            sep="\t",
-        )
+        planted = row["name"], row["cause"] or "healthy", row["line"]
+        print(*planted, answer.rule, answer.place or "–", answer.bytes, sep="\t")
 
 
 if __name__ == "__main__":

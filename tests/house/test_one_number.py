@@ -24,9 +24,12 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import (
     break_sites,
     cost_of_breaks,
     direct_us,
+    saved_us,
     source_with_costs,
 )
 from tb_torchcompile_plugin.analysis.causes.overview import overview
+from tb_torchcompile_plugin.analysis.compare.compare import compare
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, make_side
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, count_compilations, total_s
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles, recompile_report
@@ -316,6 +319,25 @@ def test_and_the_report_and_both_texts_show_it(
     first = f"{duration(step.step_us)} {'per step' if step.steps else 'in this span'}"
     assert others == [] and any(first in row.value for row in more if row.where == "screen")
     assert different(profile, more) == set()
+
+
+COMPARED = {
+    "compile_s": "compile time",
+    "recompiles": "recompiles",
+    "graph_breaks": "graph breaks",
+    "compilations": "compilations",
+    "graph_break_direct_us": "direct cost",
+}
+
+
+@pytest.mark.parametrize("name", ["breaks", "recompile_count", "pytorch163093_plateau"])
+def test_and_a_comparison_shows_it(recording: Recording, name: str) -> None:
+    (profile,) = spans_in(DATA / "cases" / name if name in CASES else recording(name))
+    side = make_side(profile)
+    figures = {row.name: row.value.baseline for row in compare(Sides(side, side)).figures}
+    expected = {figure: QUESTIONS[question].answer(profile) for figure, question in COMPARED.items()}
+    expected["graph_break_us"] = profile.of(saved_us)
+    assert {figure: figures.get(figure) for figure in expected} == expected
 
 
 def broken(profile: Profile, ask: Callable[[Profile], Any], **changes: Any) -> set[str]:

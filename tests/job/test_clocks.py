@@ -19,23 +19,19 @@ WAITS_NS = [400_000, 0, 0, 380_000, 0]
 def handed_on(word: str, world: PG, peer: int, times: list[tuple[int, int]]) -> list[Event]:
     """Kernels of these begins and ends."""
     side = {"Dst_Rank" if word == "send" else "Src_Rank": peer}
-    return [
-        event
-        for begin, end in times
-        for event in launched(
-            SEND, begin - 9_000, begin, end - begin, **metadata_of(word, world, 8, Seq=begin, **side)
-        )
-    ]
+    events: list[Event] = []
+    for begin, end in times:
+        metadata = metadata_of(word, world, 8, Seq=begin, **side)
+        events += launched(SEND, begin - 9_000, begin, end - begin, **metadata)
+    return events
 
 
 def reduced(group: PG) -> list[Event]:
-    return [
-        event
-        for number, end in enumerate(ENDS)
-        for event in launched(
-            ALL_REDUCE, end + 20_000, end + 50_000, 9_000, **metadata_of("allreduce", group, Seq=number)
-        )
-    ]
+    events: list[Event] = []
+    for number, end in enumerate(ENDS):
+        metadata = metadata_of("allreduce", group, Seq=number)
+        events += launched(ALL_REDUCE, end + 20_000, end + 50_000, 9_000, **metadata)
+    return events
 
 
 def two_stages(folder: Path, width: int, ahead: int, answers: bool = False) -> TracedJob:

@@ -87,13 +87,11 @@ def test_without_a_rank_waits_are_lower_bounds(
 
 def calls_at(word: str, group: PG, times: list[tuple[int, int]], **more: object) -> list[Event]:
     """Kernels that begin and take so long."""
-    return [
-        event
-        for number, (begin, ns) in enumerate(times)
-        for event in launched(
-            ALL_REDUCE, begin - 2_000, begin, ns, **metadata_of(word, group, Seq=number, **more)
-        )
-    ]
+    events: list[Event] = []
+    for number, (begin, ns) in enumerate(times):
+        metadata = metadata_of(word, group, Seq=number, **more)
+        events += launched(ALL_REDUCE, begin - 2_000, begin, ns, **metadata)
+    return events
 
 
 WORLD = PG("0", (0, 1))
@@ -134,14 +132,9 @@ def test_without_collectives_all_clocks_count(tmp_path: Path) -> None:
 
 def test_what_differs_is_of_no_instance_and_counted(tmp_path: Path) -> None:
     """The second one: other words, sizes or types under one number."""
-    for rank_1 in (
-        ("_allgather_base", 1024, "Float"),
-        ("allreduce", 8, "Float"),
-        ("allreduce", 1024, "Half"),
-    ):
-        word, elements, dtype = rank_1
-        first = calls_at("allreduce", WORLD, [(10_000, 5_000), (20_000, 5_000), (30_000, 5_000)])
-        other = calls_at("allreduce", WORLD, [(10_000, 5_000), (20_000, 5_000), (30_000, 5_000)])
+    times, others = [(10_000, 5_000), (20_000, 5_000), (30_000, 5_000)], ("_allgather_base", 1024, "Float")
+    for word, elements, dtype in (others, ("allreduce", 8, "Float"), ("allreduce", 1024, "Half")):
+        first, other = calls_at("allreduce", WORLD, times), calls_at("allreduce", WORLD, times)
         other[3]["args"] |= {"Collective name": word, "In msg nelems": elements, "dtype": dtype}
         made = written(tmp_path, {0: first, 1: other})
         assert numbers(made) == [0, -1, 1, 0, -1, 1]
@@ -149,12 +142,8 @@ def test_what_differs_is_of_no_instance_and_counted(tmp_path: Path) -> None:
 
 
 def test_two_calls_of_one_rank_under_one_number_are_none(tmp_path: Path) -> None:
-    twice = calls_at("allreduce", WORLD, [(10_000, 5_000)]) * 2
-    assert numbers(written(tmp_path, {0: twice, 1: calls_at("allreduce", WORLD, [(10_000, 5_000)])})) == [
-        -1,
-        -1,
-        -1,
-    ]
+    once, other = (calls_at("allreduce", WORLD, [(10_000, 5_000)]) for _ in range(2))
+    assert numbers(written(tmp_path, {0: once * 2, 1: other})) == [-1] * 3
 
 
 def test_a_list_of_ranks_that_torch_shortened(tmp_path: Path) -> None:

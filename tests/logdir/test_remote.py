@@ -99,6 +99,12 @@ def existing(url: str) -> File:
     return file
 
 
+def without(missing: str, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in which a package cannot be imported."""
+    command = [sys.executable, "-W", "error", "-c", f"import sys\nsys.modules[{missing!r}] = None\n{program}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+
 def copied(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("copy-*/*"))
 
@@ -113,14 +119,6 @@ class TestSameAnswers:
         assert there["runs"][0]["workers"][0]["compile"].pop("file") == f"{BUCKET}/runs/breaks/{log}"
         del here["runs"][0]["workers"][0]["compile"]["file"]
         assert there == here
-
-    def test_listing_fetches_no_file(self, s3: Any, cache: Path, recording: Recording) -> None:
-        """The first and last bytes come by range, and tell what they would tell of the file here."""
-        upload(s3, recording("breaks"), "bucket/runs")
-        here, there = (Session([("", url)]).runs() for url in (str(recording("breaks")), f"{BUCKET}/runs"))
-        assert [worker.worker for run in there.runs for worker in run.workers] == ["vm_1027"]
-        assert [worker.worker for run in here.runs for worker in run.workers] == ["vm_1027"]
-        assert not cache.exists()
 
     def test_copies_are_no_runs_where_the_cache_lies_in_a_logdir(
         self, memory: Any, cache: Path, trace: bytes
@@ -160,16 +158,16 @@ class TestSameAnswers:
         texts = [read_payload(session.compile_data(".", worker), 0) for session in (here, there)]
         assert texts[0] == texts[1]
 
-    def test_ranks_are_told_by_the_ends_of_files(self, s3: Any, tmp_path: Path) -> None:
+    def test_ranks_are_told_by_the_ends_of_files(self, s3: Any, cache: Path, tmp_path: Path) -> None:
         """The first and last bytes come by range; no file is fetched to list them."""
         padding = {"pad": " " * 200_000}
         for rank in (0, 1):
-            write_trace(
-                tmp_path, EVENTS, f"w{rank}.1.pt.trace.json", **padding, distributedInfo={"rank": rank}
-            )
+            info = {"distributedInfo": {"rank": rank}}
+            write_trace(tmp_path, EVENTS, f"w{rank}.1.pt.trace.json", **padding, **info)
         upload(s3, tmp_path, "bucket/runs")
         (run,) = Session([("", f"{BUCKET}/runs")]).runs().runs
         assert {worker.worker: worker.rank for worker in run.workers} == {"w0": 0, "w1": 1}
+        assert not cache.exists()
 
 
 class TestDiscovery:
@@ -446,10 +444,8 @@ class TestTrouble:
         finally:
             s3.call_s3("delete_bucket_policy", Bucket="bucket")
         assert status == 0
-        assert {line.split(": ")[1].rpartition("/")[2] for line in err} == {
-            "locked.1.pt.trace.json",
-            "locked.json",
-        }
+        rows = {line.split(": ")[1].rpartition("/")[2] for line in err}
+        assert rows == {"locked.1.pt.trace.json", "locked.json"}
         assert all("access was refused" in line and "credentials" in line for line in err)
         workers = {worker["worker"]: worker["spans"][0] for worker in document["runs"][0]["workers"]}
         assert workers["good"]["events"] == 201
@@ -504,8 +500,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("scheme", "missing", "command"),
         [
-            ("s3", "s3fs", "pip install 'tb-torchcompile-plugin[remote]'"),
-            ("s3", "fsspec", "pip install 'tb-torchcompile-plugin[remote]'"),
+            *(("s3", name, "pip install 'tb-torchcompile-plugin[remote]'") for name in ("s3fs", "fsspec")),
             ("gs", "gcsfs", "Please install gcsfs"),
             ("az", "adlfs", "Install adlfs"),
         ],
@@ -514,35 +509,20 @@ class TestTrouble:
         self, scheme: str, missing: str, command: str
     ) -> None:
         program = f"""
-import sys
-sys.modules[{missing!r}] = None
 from tb_torchcompile_plugin.cli.command import main
 sys.exit(main(["report", "{scheme}://bucket/x"]))
 """
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
-        assert command in done.stderr
+        done = without(missing, program)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1) and command in done.stderr
 
     def test_local_logdirs_never_load_it(self, tmp_path: Path) -> None:
         write_trace(tmp_path, EVENTS)
         program = f"""
-import sys
-sys.modules["fsspec"] = None
 from tb_torchcompile_plugin.api.report import read_report
 assert read_report({str(tmp_path)!r}).runs
 print([name for name in sys.modules if name in ("s3fs", "aiohttp", "botocore")])
 """
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=True
-        )
-        assert done.stdout == "[]\n"
+        assert without("fsspec", program).stdout == "[]\n"
 
     def test_one_module_knows_it(self) -> None:
         package = Path(filesystem.__file__).parent

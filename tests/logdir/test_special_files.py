@@ -76,10 +76,8 @@ def test_it_is_passed_over(logdir: Path, instead: str) -> None:
     client = make_client(make_plugin(logdir))
     answer = client.get(f"{ROOT}/runs").get_json()
     assert answer["warnings"] == []
-    assert [[one["span"] for one in worker["spans"]] for worker in answer["runs"][0]["workers"]] == [
-        [],
-        ["1"],
-    ]
+    rows = [[one["span"] for one in worker["spans"]] for worker in answer["runs"][0]["workers"]]
+    assert rows == [[], ["1"]]
     assert asked(client, "span", SPAN)[0] == asked(client, "compile", SPAN)[0] == 200
     assert main(["report", str(logdir)]) == 0
 

@@ -37,10 +37,8 @@ def test_the_page_has_the_document_and_loads_nothing() -> None:
     page = definitions.page()
     assert "The tab has 16 panels" in page and "Tracing Python bytecode" in page and "<table>" in page
     assert not re.search(r"<(script|img|iframe)\b", page)
-    assert {link[0] for link in re.findall(r'href="([^"]*)"', page)} <= {
-        "#",
-        "d",
-    }  # anchors, and an empty icon
+    # anchors, and an empty icon
+    assert {link[0] for link in re.findall(r'href="([^"]*)"', page)} <= {"#", "d"}
 
 
 @pytest.mark.parametrize("name", SETS)

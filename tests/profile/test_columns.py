@@ -62,11 +62,8 @@ def test_rows_of_32_bits_are_found_by_numbers_of_64(tmp_path: Path) -> None:
     trace = read_trace(str(write_trace(tmp_path, events)))
     rows, _ = trace.sparse("registers")
     assert rows.dtype == np.int32
-    assert np.nan_to_num(values_of(trace, "registers", np.array([0, 1, 1 + 2**32])), nan=-1).tolist() == [
-        -1,
-        9,
-        -1,
-    ]
+    values = np.nan_to_num(values_of(trace, "registers", np.array([0, 1, 1 + 2**32])), nan=-1).tolist()
+    assert values == [-1, 9, -1]
 
 
 @given(st.lists(st.integers(-3, 3), max_size=20))

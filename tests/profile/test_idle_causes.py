@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, Thre
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from traces import AUTOGRAD, MAIN, kernel, slice_
+from traces import AUTOGRAD, MAIN, compiled_call, kernel, slice_
 
 Moment = tuple[int, int]
 RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -245,12 +245,10 @@ def test_an_operator_that_launches_does_so_in_eager_and_in_compiled_code(tmp_pat
     host = [
         slice_("aten::add", 12, 10, **of_id(7)),
         slice_("aten::view", 25, 5),
-        slice_("Torch-Compiled Region: 0/0", 30, 60),
-        slice_("## Call CompiledFxGraph a ##", 32, 6),
+        *compiled_call("0/0", (30, 60), (32, 6)),
         slice_("aten::mul", 42, 5, **of_id(8)),
         slice_("aten::view", 50, 5),
-        slice_("Torch-Compiled Region: 1/0", 60, 25),
-        slice_("## Call CompiledFxGraph b ##", 62, 20),
+        *compiled_call("1/0", (60, 25), (62, 20)),
         slice_("aten::mm", 65, 10, **of_id(9)),
         slice_("cudaLaunchKernel", 92, 2, "cuda_runtime", correlation=5),
     ]

@@ -34,12 +34,8 @@ def test_the_innermost_region_owns_the_launch(tmp_path):
     events += (
         launch("a", 10, 200, 5) + launch("b", 70, 210, 5) + launch("c", 40, 220, 5) + launch("d", 150, 230, 5)
     )
-    assert owners(tmp_path, events) == {
-        ("a", "0/0", "fa"),
-        ("b", "1/0", "fb"),
-        ("c", "0/0", None),
-        ("d", None, None),
-    }
+    values = owners(tmp_path, events)
+    assert values == {("a", "0/0", "fa"), ("b", "1/0", "fb"), ("c", "0/0", None), ("d", None, None)}
 
 
 def test_backward_belongs_to_the_forward_with_its_sequence_number(tmp_path):
@@ -111,10 +107,8 @@ def test_a_graph_launch_gives_all_its_kernels_one_owner(tmp_path):
     (call, first) = launch("a", 10, 20, 5)
     second = {**first, "name": "b", "ts": 30}
     call["name"] = "cudaGraphLaunch"
-    assert owners(tmp_path, [region("0/0", 0, 15), call, first, second]) == {
-        ("a", "0/0", None),
-        ("b", "0/0", None),
-    }
+    values = owners(tmp_path, [region("0/0", 0, 15), call, first, second])
+    assert values == {("a", "0/0", None), ("b", "0/0", None)}
 
 
 def test_a_users_own_triton_kernel_is_known_by_its_launch(tmp_path):
@@ -161,10 +155,8 @@ def test_cpu_kernels_are_rows_of_the_cpu(tmp_path):
 def test_regions_count_their_own_time_only(tmp_path):
     events = [region("0/0", 0, 100), region("1/0", 20, 30), region("0/0", 200, 10), *launch("a", 25, 60, 5)]
     _, rows = analysed(tmp_path, events)
-    assert [(row.compile_id, row.calls, row.cpu_us, row.gpu_us) for row in rows] == [
-        ("0/0", 2, 80, 0),
-        ("1/0", 1, 30, 5),
-    ]
+    values = [(row.compile_id, row.calls, row.cpu_us, row.gpu_us) for row in rows]
+    assert values == [("0/0", 2, 80, 0), ("1/0", 1, 30, 5)]
 
 
 def test_a_region_that_crosses_the_end_of_the_one_around_it_keeps_its_launches(tmp_path):

@@ -235,9 +235,8 @@ def test_stacks_tell_of_resumes_where_there_is_no_log(recording, tmp_path):
     (trace,) = recording("breaks").glob("*.trace.json")
     (tmp_path / trace.name).symlink_to(trace)
     rows = sorted(span_of(tmp_path)["graph_break_costs"], key=lambda row: row["line"])
-    assert [(row["file"], row["line"], row["calls"]) for row in rows] == [
-        ("capture.py", line, 3) for line in (26, 27, 28, 29)
-    ]
+    lines = [(row["file"], row["line"], row["calls"]) for row in rows]
+    assert lines == [("capture.py", line, 3) for line in (26, 27, 28, 29)]
 
 
 def test_with_neither_log_nor_stacks_nobody_knows(tmp_path):

@@ -194,12 +194,7 @@ def forward_and_metric(every: int = 10_000) -> list[Event]:
 
 def test_between_two_samples_of_a_line_it_is_that_line(tmp_path: Path) -> None:
     """Also where the samples are of other steps."""
-    rows = [
-        Row(0, 600, FORWARD),
-        Row(5000, 6000, METRIC),
-        Row(10_000, 14_400, FORWARD),
-        Row(20_000, 28_000, METRIC),
-    ]
+    rows = [Row(0, 600, FORWARD), Row(5000, 6000), Row(10_000, 14_400, FORWARD), Row(20_000, 28_000)]
     profile = profile_of(tmp_path, forward_and_metric(), *rows)
     assert around(profile, 1000, 12_000, 22_100, 7000, 16_500) == [FORWARD] * 3 + [METRIC] * 2
     assert around(profile, 300, 4800, 8500, 40_000) == [None] * 4, "before, between two lines, after, outside"
@@ -283,11 +278,10 @@ def steps() -> list[Event]:
 
 
 def test_it_is_the_sampled_line(tmp_path: Path) -> None:
-    rows = [
-        row
-        for at in (0, 10_000, 20_000)
-        for row in (Row(at + 1000, at + 6000, SCORE), Row(at + 6000, at + 7000))
-    ]
+    begins = 0, 10_000, 20_000
+    rows = sorted(
+        [Row(at + 1000, at + 6000, SCORE) for at in begins] + [Row(at + 6000, at + 7000) for at in begins]
+    )
     profile = profile_of(tmp_path, steps(), *rows)
     found = profile.of(culprits)
     names = {(row.cause, row.name, row.file, row.line) for row in found.culprits}

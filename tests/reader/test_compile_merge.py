@@ -49,10 +49,8 @@ def times(summary: pb.CompileSummary) -> Counter[tuple[int, str, int]]:
 def test_the_forward_of_a_backward_that_was_recorded_is_that_of_the_log() -> None:
     before, after = a_compilation(), backward(20_000)
     merged = merge(summary_of(after, earlier(before)), summary_of([*before, *after]))
-    assert [(row.direction, row.recovered, bool(row.phases)) for row in merged.compilations] == [
-        (pb.FORWARD, False, True),
-        (pb.BACKWARD, False, True),
-    ]
+    values = [(row.direction, row.recovered, bool(row.phases)) for row in merged.compilations]
+    assert values == [(pb.FORWARD, False, True), (pb.BACKWARD, False, True)]
     assert [text.name for text in merged.artifacts] == ["a_backward_text"]
 
 
@@ -135,8 +133,6 @@ def test_packages_are_the_same_where_they_began_at_the_same_time() -> None:
     summary = pb.CompileSummary(compilations=[package(0, 9 * 10**9 + 1000)])
     summary.artifacts.add(key=summary.compilations[0].key, name="fx_graph_runnable")
     merged = merge(summary, log)
-    assert [(row.key.compile_id, row.start_ns) for row in merged.compilations] == [
-        ("aot/0", 10**9),
-        ("aot/1", 9 * 10**9 + 1000),
-    ]
+    values = [(row.key.compile_id, row.start_ns) for row in merged.compilations]
+    assert values == [("aot/0", 10**9), ("aot/1", 9 * 10**9 + 1000)]
     assert [row.key.compile_id for row in merged.artifacts] == ["aot/1"]

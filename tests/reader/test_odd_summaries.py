@@ -132,9 +132,6 @@ def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
     for row in (summary.compilations.add(), summary.runtime_metrics.add()):
         row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999"})
     repaired = without_impossible(summary)
-    assert (
-        sorted(repaired.compilations[0].metrics)
-        == sorted(repaired.runtime_metrics[0].metrics)
-        == ["c", "d", "e"]
-    )
+    for row in (repaired.compilations[0], repaired.runtime_metrics[0]):
+        assert sorted(row.metrics) == ["c", "d", "e"]
     assert repaired.records.unreadable["metrics that are not JSON"] == 4

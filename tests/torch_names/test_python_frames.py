@@ -131,10 +131,8 @@ def test_a_frame_in_parts() -> None:
 
 def test_what_goes_on_after_a_graph_break() -> None:
     assert resumed_from("torch_dynamo_resume_in_forward_at_26") == ("forward", 26)
-    assert resumed_from("torch_dynamo_resume_in_<graph break in forward>_at_26") == (
-        "<graph break in forward>",
-        26,
-    )
+    name = "<graph break in forward>"
+    assert resumed_from(f"torch_dynamo_resume_in_{name}_at_26") == (name, 26)
     assert resumed_from("forward") is None
 
 
@@ -144,7 +142,5 @@ def test_modules() -> None:
 
 
 def test_addresses_differ_from_run_to_run() -> None:
-    assert (
-        without_address("<built-in method to of Tensor object at 0x7f>")
-        == "<built-in method to of Tensor object>"
-    )
+    name = "<built-in method to of Tensor object>"
+    assert without_address(name.replace(">", " at 0x7f>")) == name

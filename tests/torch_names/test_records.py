@@ -31,14 +31,8 @@ def test_words_around_cuda_graphs() -> None:
 
 
 def test_kinds_and_ids_of_records() -> None:
-    envelope = {
-        "rank": 0,
-        "frame_id": 3,
-        "frame_compile_id": 1,
-        "attempt": 0,
-        "dynamo_start": {},
-        "artifact": None,
-    }
+    envelope: dict[str, object] = {"rank": 0, "frame_id": 3, "frame_compile_id": 1, "attempt": 0}
+    envelope |= {"dynamo_start": {}, "artifact": None}
     assert records.kind_of(envelope) == "dynamo_start" and records.kind_of({"rank": 0}) == ""
     assert records.compile_id_of(envelope) == "3/1"
     assert records.compile_id_of({**envelope, "compiled_autograd_id": 2}) == "!2/3/1"
@@ -64,23 +58,13 @@ def test_titles_and_languages_of_artifacts(name: str, title: str, language: str)
 
 def test_artifacts_among_records() -> None:
     assert artifacts.artifact_kind("torch_version") == "artifact:torch_version"
-    assert (
-        artifacts.artifact_name("artifact:torch_version") == "torch_version"
-        and artifacts.artifact_name("str") is None
-    )
+    assert artifacts.artifact_name("artifact:torch_version") == "torch_version"
+    assert artifacts.artifact_name("str") is None
     assert artifacts.is_cache_lookup(artifacts.cache_lookup("aotautograd", "hit"))
-    assert (
-        artifacts.is_backward("aot_backward_graph") is True
-        and artifacts.is_backward("aot_joint_graph") is False
-    )
-    assert artifacts.is_backward("inductor_output_code") is None
-    order = [
-        "forward_ORIGINAL_BYTECODE",
-        "dynamo_output_graph",
-        "aot_joint_graph",
-        "inductor_output_code",
-        "guards",
-    ]
+    names = ("aot_backward_graph", "aot_joint_graph", "inductor_output_code")
+    assert [artifacts.is_backward(name) for name in names] == [True, False, None]
+    order = ["forward_ORIGINAL_BYTECODE", "dynamo_output_graph", "aot_joint_graph", "inductor_output_code"]
+    order.append("guards")
     assert sorted(order, key=lambda name: (artifacts.stage_of(name), artifacts.rank_in_stage(name))) == order
 
 
@@ -116,10 +100,8 @@ def test_a_frame_in_compilation_metrics() -> None:
 
 
 def test_where_a_guard_was_made() -> None:
-    assert graph_breaks.guarded_at("L['x'].size()[0] == 3  # y = x + 1  # me/train.py:12 in main") == (
-        "me/train.py",
-        12,
-    )
+    guard = "L['x'].size()[0] == 3  # y = x + 1  # me/train.py:12 in main"
+    assert graph_breaks.guarded_at(guard) == ("me/train.py", 12)
     reason = "L['x'] == 3  # …ain.py:1 in f\n  File \"/home/me/train.py\", line 12, in main"
     assert graph_breaks.guarded_at(reason) == ("/home/me/train.py", 12)
     assert graph_breaks.guarded_at("L['x'] == 3") is None

@@ -10,23 +10,22 @@ from tb_torchcompile_plugin.torch_names.records import PHASES, compiles_template
 
 KEY = "f2j64ce562aj7jizftighhewf3dbzu3aqmfcvydvs27webq3kcpo"
 CALL = f"## Call CompiledFxGraph {KEY} ##"
+CALLS = [CALL, "## Call CompiledFxGraph None ##"]
 DATA = "entire_frame_compile_data: fn_name=_compile.compile_inner, compile_id=0/0"
 NODE = "autograd::engine::evaluate_function: "
+NODES = [
+    f"{NODE}{name}"
+    for name in ("MulBackward0", "torch::autograd::AccumulateGrad", "CompiledFunctionBackward")
+]
 NAMES: dict[Callable[[str], bool], list[str]] = {
     slices.is_step: ["ProfilerStep#3", "ProfilerStep# 12"],
     slices.is_region: [
         "Torch-Compiled Region",
-        "Torch-Compiled Region: 0/0",
-        "Torch-Compiled Region: !1/2/0",
+        *(f"Torch-Compiled Region: {id}" for id in ("0/0", "!1/2/0")),
     ],
-    slices.is_graph_call: [CALL, "## Call CompiledFxGraph None ##"],
-    slices.is_forward_graph: ["CompiledFunction", CALL, "## Call CompiledFxGraph None ##"],
-    slices.is_graph: [
-        "CompiledFunction",
-        "CompiledFunctionBackward",
-        CALL,
-        "## Call CompiledFxGraph None ##",
-    ],
+    slices.is_graph_call: CALLS,
+    slices.is_forward_graph: ["CompiledFunction", *CALLS],
+    slices.is_graph: ["CompiledFunction", "CompiledFunctionBackward", *CALLS],
     slices.is_compilation: [
         "_compile.compile_inner (dynamo_timed)",
         "_compile.compile_inner",
@@ -64,19 +63,8 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "cudaMemcpy",
         "hipMemcpyWithStream",
     ],
-    operators.is_backward: [
-        f"{NODE}MulBackward0",
-        f"{NODE}torch::autograd::AccumulateGrad",
-        f"{NODE}CompiledFunctionBackward",
-        "CompiledFunctionBackward",
-        "MulBackward0",
-        "MyFunctionBackward",
-    ],
-    operators.is_node: [
-        f"{NODE}MulBackward0",
-        f"{NODE}torch::autograd::AccumulateGrad",
-        f"{NODE}CompiledFunctionBackward",
-    ],
+    operators.is_backward: [*NODES, "CompiledFunctionBackward", "MulBackward0", "MyFunctionBackward"],
+    operators.is_node: NODES,
     operators.is_anomaly_stack: [
         "traceback.py(221): format_stack",
         "/usr/lib/python3.12/traceback.py(213): format_stack",
@@ -92,29 +80,13 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
     ],
 }
 STRANGERS = [
-    "",
-    "forward",
-    "aten::mm",
-    "aten::convolution_backward",
-    "Backward",
-    "my ProfilerStep#3",
-    "ProfilerStep*",
-    "TorchDynamo Cache Lookup",
-    "Torch-Compiled Regions",
-    "## my label ##",
-    "CompiledFunctions",
-    "compile_fx_inner",
-    DATA,
-    "gc",
+    *("", "forward", "aten::mm", "aten::convolution_backward", "Backward", "my ProfilerStep#3"),
+    *("ProfilerStep*", "TorchDynamo Cache Lookup", "Torch-Compiled Regions", "## my label ##"),
+    *("CompiledFunctions", "compile_fx_inner", DATA, "gc"),
     "CachingAutotuner.benchmark_all_configs_data: kernel_name=triton_poi_fused_0, is_backward=True, compile_id=1/0",
-    "Optimizer.state",
-    "cudaMemcpyAsync",
-    "cudaLaunchKernel",
-    "cudaLaunchKernelExC",
-    "hipExtModuleLaunchKernel",
-    "cudaStreamWaitEvent",
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    "train.py(3): step",
+    *("Optimizer.state", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaLaunchKernelExC"),
+    *("hipExtModuleLaunchKernel", "cudaStreamWaitEvent"),
+    *("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "train.py(3): step"),
     "utils/data.py(3): load",
 ]
 
@@ -156,19 +128,13 @@ def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
     ]
     names += ["code_gen", "entire_frame_compile", "forward", "aten::mm"]
     assert slices.are_compiling(names) == [True] * 5 + [False] * 2
-    assert slices.are_compiling(["pass.x", "code_gen"]) == [
-        False,
-        False,
-    ]  # nothing says that these are the compiler's
+    # nothing says that these are the compiler's
+    assert slices.are_compiling(["pass.x", "code_gen"]) == [False, False]
 
 
 def test_tuning_is_a_part_of_what_the_compiler_does() -> None:
-    names = [
-        "mm_template_autotuning (dynamo_timed)",
-        "mm_template_autotuning",
-        "pass.x (dynamo_timed)",
-        "aten::mm",
-    ]
+    tuning = "mm_template_autotuning"
+    names = [f"{tuning} (dynamo_timed)", tuning, "pass.x (dynamo_timed)", "aten::mm"]
     assert slices.are_autotuning(names) == [True, True, False, False]
     assert slices.are_autotuning(names[1:2]) == [False], "nothing says that it is the compiler's"
     assert [slices.tuned_operator_of_slice(name) for name in names[:2]] == ["mm", "mm"]
@@ -176,19 +142,13 @@ def test_tuning_is_a_part_of_what_the_compiler_does() -> None:
 
 
 def test_labels_that_somebody_chose() -> None:
-    assert [
-        name for name in ("forward", "ProfilerStep#1", CALL, "## 12 ##") if slices.is_chosen_label(name)
-    ] == ["forward"]
+    names = ("forward", "ProfilerStep#1", CALL, "## 12 ##")
+    assert [name for name in names if slices.is_chosen_label(name)] == ["forward"]
 
 
 def test_kinds_of_slices_do_not_overlap() -> None:
-    kinds = (
-        *slices.GPU_CATS,
-        *slices.RUNTIME_CATS,
-        *slices.CALL_CATS,
-        slices.PYTHON_FUNCTION,
-        *slices.PROFILER_CATS,
-    )
+    kinds = [*slices.GPU_CATS, *slices.RUNTIME_CATS, *slices.CALL_CATS, *slices.PROFILER_CATS]
+    kinds.append(slices.PYTHON_FUNCTION)
     assert len(kinds) == len(set(kinds)) and set(kinds) - {"Trace"} <= slices.TORCH_CATS
 
 
@@ -227,66 +187,49 @@ def test_operators() -> None:
     assert operators.landmark_of("aten::cudnn_convolution") == "convolution"
     assert operators.landmark_of("aten::_scaled_dot_product_flash_attention") == "attention"
     assert operators.landmark_of("aten::addmm") == "gemm" and operators.landmark_of("aten::add") is None
-    assert operators.only_allocates("aten::empty_strided") and not operators.only_allocates(
-        "aten::empty_cache"
-    )
-    assert operators.is_library_operator("c10d::allreduce_") and not operators.is_library_operator(
-        "triton_poi_0"
-    )
+    allocates, is_library = operators.only_allocates, operators.is_library_operator
+    assert allocates("aten::empty_strided") and not allocates("aten::empty_cache")
+    assert is_library("c10d::allreduce_") and not is_library("triton_poi_0")
 
 
-OPERATIONS = {
-    # torch's own words
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "all_reduce_barrier": "all_reduce",
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "alltoall_base": "all_to_all",
-    "all_to_allv": "all_to_all",
-    "broadcast": "broadcast",
-    "_broadcast_oop": "broadcast",
-    "reduce": "reduce",
-    "_reduce_oop": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "send": "send",
-    "recv": "recv",
-    "recvAnySource": "recv",
-    "barrier": "barrier",
-    "coalesced": "other",
-    "wait": "other",
-    "init": "other",
-    # labels
-    "nccl:all_reduce": "all_reduce",
-    "nccl:_reduce_scatter_base": "reduce_scatter",
-    "nccl:send 0->1": "send",
-    "nccl:recv 0<-1": "recv",
-    "nccl:coalesced": "other",
-    "gloo:all_gather": "all_gather",
-    "gloo:barrier": "barrier",
-    "c10d::allreduce_": "all_reduce",
-    "c10d::alltoall_base_": "all_to_all",
-    "c10d::recv_": "recv",
-    # kernels of NCCL and RCCL
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
-    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_gather",
-    "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "reduce_scatter",
-    "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "broadcast",
-    "ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "reduce",
-    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "other",
-    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)": "other",
-    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": "all_reduce",
-    "ncclDevKernel_Generic(ncclDevComm*, unsigned long, ncclWork*)": "other",
-    "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)": "other",
-    "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)": "other",
+# torch's own words, labels, and kernels of NCCL and RCCL
+WORDS = {
+    "all_reduce": (
+        *("allreduce", "allreduce_coalesced", "all_reduce_barrier", "nccl:all_reduce", "c10d::allreduce_"),
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+    ),
+    "all_gather": (
+        *("all_gather", "allgather", "_allgather_base", "all_gather_into_tensor_coalesced"),
+        *("gloo:all_gather", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+    ),
+    "reduce_scatter": (
+        *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+        "nccl:_reduce_scatter_base",
+        "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    ),
+    "all_to_all": ("all_to_all", "alltoall_base", "all_to_allv", "c10d::alltoall_base_"),
+    "broadcast": (
+        *("broadcast", "_broadcast_oop", "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+    ),
+    "reduce": (
+        *("reduce", "_reduce_oop", "ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+    ),
+    "gather": ("gather",),
+    "scatter": ("scatter",),
+    "send": ("send", "nccl:send 0->1"),
+    "recv": ("recv", "recvAnySource", "nccl:recv 0<-1", "c10d::recv_"),
+    "barrier": ("barrier", "gloo:barrier"),
+    "other": (
+        *("coalesced", "wait", "init", "nccl:coalesced"),
+        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_Generic(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)",
+        "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
+    ),
 }
+OPERATIONS = {text: operation for operation, texts in WORDS.items() for text in texts}
 
 
 @pytest.mark.parametrize("text", OPERATIONS)

@@ -100,11 +100,8 @@ def _check_buckets(session: Session, run_name: str, workers: list[str]) -> None:
         (split,) = {
             row.compile_id for row in flat if row.function == "forward" and row.compile_id.endswith("/0")
         }
-        assert [row.direction for row in flat if row.compile_id == split] == [
-            "forward",
-            "backward",
-            "backward",
-        ]
+        rows = [row.direction for row in flat if row.compile_id == split]
+        assert rows == ["forward", "backward", "backward"]
         texts = compilation(session.compile_data(run_name, worker), 0, split).artifacts
         titles = [text.title for text in texts if text.title.startswith("DDP: graph of one bucket")]
         assert titles == ["DDP: graph of one bucket: submod_0", "DDP: graph of one bucket: submod_1"]

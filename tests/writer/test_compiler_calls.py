@@ -42,11 +42,8 @@ def test_calls_of_torch_compile(nothing_noted: Any, tmp_path: Path) -> None:
         torch.compile(backend="eager")(double)
         torch.nn.Linear(2, 2).compile(backend="eager")
     (summary,) = summaries(tmp_path)
-    assert [row[:2] for row in noted(summary)] == [
-        ("compile", "double"),
-        ("compile", "double"),
-        ("compile", "_call_impl"),
-    ]
+    values = [row[:2] for row in noted(summary)]
+    assert values == [("compile", "double"), ("compile", "double"), ("compile", "_call_impl")]
     assert summary.environment.compile_called
     assert all(row.duration_ns > 0 for row in summary.compiler_calls)
 

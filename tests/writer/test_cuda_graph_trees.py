@@ -97,11 +97,8 @@ def test_each_size_is_a_function_of_its_own(summary_with: Any) -> None:
     roots = [node(number, one, [1, 2], size=32 + number) for number, one in enumerate((first, second, part))]
     summary = summary_with([first, second, part], roots)
     assert reasons(summary) == ["first", "size", "first"]
-    assert [list(row.recordings[0].sizes) for row in summary.cuda_graph_trees[0].functions] == [
-        [32],
-        [33],
-        [34],
-    ]
+    rows = [list(row.recordings[0].sizes) for row in summary.cuda_graph_trees[0].functions]
+    assert rows == [[32], [33], [34]]
 
 
 def test_what_quotes_the_program_is_left_out_of_a_plain_summary(summary_with: Any) -> None:

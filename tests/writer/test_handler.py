@@ -249,15 +249,6 @@ def test_a_full_disk(
     assert names(tmp_path, TRACE) == names(tmp_path, SUMMARY)
 
 
-def test_a_folder_that_cannot_be_made(torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file is in the way: an error that root meets too."""
-    (tmp_path / "file").write_text("")
-    profile(torch, tensorboard_trace_handler(str(tmp_path / "file" / "runs")))
-    assert "the trace cannot be written" in caplog.text
-    assert "the compile summary cannot be written" in caplog.text
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_folder_without_permission(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

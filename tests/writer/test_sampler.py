@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ def sampled(sampler: Sampler, work: Callable[[Callable[[], bool]], None], rows: 
     return stored(sampler)
 
 
+def callers(lines: Sequence[Any], line: Any) -> list[str]:
+    """The functions that led to a line, innermost first."""
+    functions = list[str]()
+    while line.caller:
+        line = lines[line.caller - 1]
+        functions.append(line.function)
+    return functions
+
+
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[threading.Thread]:
+    """Another thread, which the test lets end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield thread
+    thread.join()
+
+
 # -- what is sampled ----------------------------------------------------------------------------------------------
 
 
@@ -115,11 +134,7 @@ def test_the_function_that_the_line_calls(sampler: Sampler) -> None:
 def test_the_lines_that_called_it(sampler: Sampler) -> None:
     lines = sampled(sampler, pure_python, rows=5).lines
     innermost = next(line for line in lines if line.function == "until")
-    callers, line = list[str](), innermost
-    while line.caller:
-        line = lines[line.caller - 1]
-        callers.append(line.function)
-    assert callers[:3] == ["pure_python", "sampled", "test_the_lines_that_called_it"]
+    assert callers(lines, innermost)[:3] == ["pure_python", "sampled", "test_the_lines_that_called_it"]
 
 
 def test_of_a_recursion_the_innermost_lines(sampler: Sampler) -> None:
@@ -168,11 +183,9 @@ def test_times_are_unix_time_and_follow_one_another(sampler: Sampler) -> None:
 
 def test_one_line_of_a_waiting_thread_is_one_row(sampler: Sampler) -> None:
     done = threading.Event()
-    thread = threading.Thread(target=lambda: done.wait())
-    thread.start()
-    samples = sampled(sampler, pure_python, rows=20)
-    done.set()
-    thread.join()
+    with beside(lambda: done.wait()) as thread:
+        samples = sampled(sampler, pure_python, rows=20)
+        done.set()
     index = list(samples.threads).index(thread.native_id)
     counts = [count for count, number in zip(samples.samples, samples.thread, strict=True) if number == index]
     assert len(counts) == 1 and counts[0] > 1
@@ -198,11 +211,9 @@ def test_a_thread_that_ends(sampler: Sampler) -> None:
 
 def test_threads_without_a_line_of_the_program_are_counted(sampler: Sampler) -> None:
     done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
-    samples = sampled(sampler, pure_python, rows=3)
-    done.set()
-    thread.join()
+    with beside(done.wait) as thread:
+        samples = sampled(sampler, pure_python, rows=3)
+        done.set()
     assert thread.native_id not in samples.threads and samples.left_out > 0
 
 
@@ -301,12 +312,7 @@ def test_lines_that_no_kept_sample_needs_are_dropped(
     samples = stored(sampler)
     assert "in_a_library" not in {line.function for line in samples.lines}
     innermost = samples.lines[samples.line[0]]
-    assert innermost.file == __file__ and innermost.caller, "with the lines that called it"
-    functions, line = list[str](), innermost
-    while line.caller:
-        line = samples.lines[line.caller - 1]
-        functions.append(line.function)
-    assert "sampled" in functions
+    assert innermost.file == __file__ and "sampled" in callers(samples.lines, innermost)
 
 
 def test_a_clock_that_is_set_back_makes_no_sample(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,18 +330,30 @@ def test_a_clock_that_is_set_back_makes_no_sample(sampler: Sampler, monkeypatch:
 # -- what is restored ---------------------------------------------------------------------------------------------
 
 
-def test_the_switch_interval_is_restored(sampler: Sampler, prof: Profiler, switch_interval: float) -> None:
+@pytest.mark.parametrize(
+    ("before", "sampling", "changed_to", "after"),
+    [
+        (None, SWITCH_INTERVAL_S, None, None),
+        (0.0001, 0.0001, None, 0.0001),  # a shorter one stays
+        (None, SWITCH_INTERVAL_S, 0.003, 0.003),  # as one that somebody sets meanwhile
+    ],
+)
+def test_the_switch_interval_is_restored(
+    sampler: Sampler,
+    prof: Profiler,
+    switch_interval: float,
+    before: Any,
+    sampling: float,
+    changed_to: Any,
+    after: Any,
+) -> None:
+    sys.setswitchinterval(before or switch_interval + 5e-7)
     sampler.follow(prof, records=True)
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S, abs=2e-6) and is_running()
+    assert sys.getswitchinterval() == pytest.approx(sampling, abs=2e-6) and is_running()
+    sys.setswitchinterval(changed_to or sys.getswitchinterval() + 5e-7)
     sampler.follow(prof, records=False)
-    assert sys.getswitchinterval() == switch_interval and not is_running()
-
-
-def test_a_switch_interval_that_somebody_set_meanwhile_stays(sampler: Sampler, prof: Profiler) -> None:
-    sampler.follow(prof, records=True)
-    sys.setswitchinterval(0.003)
-    sampler.follow(prof, records=False)
-    assert sys.getswitchinterval() == pytest.approx(0.003, abs=2e-6)
+    assert not is_running()
+    assert sys.getswitchinterval() == (pytest.approx(after, abs=2e-6) if after else switch_interval)
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -349,25 +367,15 @@ def test_several_busy_threads_take_turns_less_often(
     done = threading.Event()
     stopped: list[bool] = []  # asking an event runs a function of threading.py, where threads wait
     work = (lambda: until(lambda: bool(stopped))) if is_busy else (lambda: done.wait())
-    thread = threading.Thread(target=work)
-    thread.start()
-    sampler.follow(prof, records=True)
-    until(lambda: sum(sampler._rows.samples) >= 10)
-    together = sys.getswitchinterval()
-    stopped.append(True)
-    done.set()
-    thread.join()
+    with beside(work):
+        sampler.follow(prof, records=True)
+        until(lambda: sum(sampler._rows.samples) >= 10)
+        together = sys.getswitchinterval()
+        stopped.append(True)
+        done.set()
     until(lambda: sys.getswitchinterval() < 0.0003)  # alone
     expected = SHARED_SWITCH_INTERVAL_S if is_busy else SWITCH_INTERVAL_S
     assert together == pytest.approx(expected, abs=2e-6)
-
-
-def test_a_shorter_switch_interval_stays(sampler: Sampler, prof: Profiler) -> None:
-    sys.setswitchinterval(0.0001)
-    sampler.follow(prof, records=True)
-    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
-    sampler.follow(prof, records=False)
-    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
 
 
 def test_nothing_is_raised_or_printed_where_frames_cannot_be_read(
@@ -488,14 +496,7 @@ def test_profiled_steps_only(torch: Any, tmp_path: Path, switch_interval: float)
         for _ in range(6):
             seen.append((is_running(), sys.getswitchinterval() < switch_interval))
             prof.step()
-    assert seen == [
-        (False, False),
-        (False, False),
-        (True, True),
-        (True, True),
-        (False, False),
-        (False, False),
-    ]
+    assert seen == [(False, False)] * 2 + [(True, True)] * 2 + [(False, False)] * 2
 
 
 def test_a_profiler_without_a_schedule(torch: Any, tmp_path: Path) -> None:

@@ -128,10 +128,8 @@ def test_the_templates_of_an_operator(files: TritonFiles) -> None:
     saver(timings, "mm", inputs, list(timings), dict)
     saver({_Hashable(fast): 0.02, _Hashable(slow): 0.02}, "bmm", [], [], dict)
     rows = [row for row in summary_with(files).compiled_kernels if row.name == "mm (64x32, s0x8)"]
-    assert [(row.config, row.time_us, row.chosen) for row in rows] == [
-        ("triton_mm_0: BLOCK_M=64", 20.0, True),
-        ("triton_mm_1: BLOCK_M=64", 50.0, False),
-    ]
+    values = [(row.config, row.time_us, row.chosen) for row in rows]
+    assert values == [("triton_mm_0: BLOCK_M=64", 20.0, True), ("triton_mm_1: BLOCK_M=64", 50.0, False)]
     as_fast = [row.chosen for row in summary_with(files).compiled_kernels if row.name == "bmm"]
     assert as_fast == [True, False], "one is taken where two are as fast"
 

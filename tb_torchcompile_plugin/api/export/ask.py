@@ -29,20 +29,16 @@ CODE_LEFT_OUT = "not included in this file (--no-code)"
 _QUOTED = re.compile(r"\s{2,}# .*", re.DOTALL)
 
 
-def _nothing(_: Any) -> None:
-    return None
-
-
-# Fields with text of the program, and what remains of them.
-_FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
-    Frame: {"source": _nothing},
-    ProgramLine: {"text": _nothing, "why_no_text": lambda why: why or f"The text is {CODE_LEFT_OUT}"},
-    KernelDetails: {"source": _nothing, "graph": _nothing},
-    GraphBreak: {"source": _nothing},
-    GraphBreakSite: {"source": _nothing},
-    CompilationDetails: {"traceback": _nothing},
-    Caller: {"source": _nothing},
-    Guard: {"user_line": _nothing},
+# Fields with text of the program, of which nothing remains.
+_CODE_FIELDS: dict[type[msgspec.Struct], set[str]] = {
+    Frame: {"source"},
+    ProgramLine: {"text"},
+    KernelDetails: {"source", "graph"},
+    GraphBreak: {"source"},
+    GraphBreakSite: {"source"},
+    CompilationDetails: {"traceback"},
+    Caller: {"source"},
+    Guard: {"user_line"},
 }
 # Routes that return only such text, and the reason for the empty answer.
 NO_CODE = dict.fromkeys(("artifact", "code_kernels"), f"Code and graphs are {CODE_LEFT_OUT}")
@@ -58,10 +54,11 @@ def without_code(answer: Any) -> Any:
         return {key: without_code(item) for key, item in answer.items()}
     if not isinstance(answer, msgspec.Struct):
         return answer
-    left = _FIELDS.get(type(answer), {})
     fields = {name: without_code(getattr(answer, name)) for name in answer.__struct_fields__}
-    changed = {name: left[name](value) if name in left else value for name, value in fields.items()}
-    return msgspec.structs.replace(answer, **changed)
+    fields |= dict.fromkeys(_CODE_FIELDS.get(type(answer), ()))
+    if isinstance(answer, ProgramLine):
+        fields["why_no_text"] = fields["why_no_text"] or f"The text is {CODE_LEFT_OUT}"
+    return msgspec.structs.replace(answer, **fields)
 
 
 Texts: TypeAlias = dict[str, str]

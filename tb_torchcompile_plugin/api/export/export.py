@@ -101,7 +101,7 @@ class Export:
         self.pack.add("definitions", Body("text/plain", PANELS_PAGE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
-        yield from page.tail(self.contents(), self.pack.index())
+        yield from page.tail(self.contents(), self.pack.locations)
 
     def step_trace(self, *, gzipped: bool) -> Iterator[bytes]:
         """Yield one step with the work that it launched as a trace; without steps everything. Raises UserError."""

@@ -87,10 +87,6 @@ class Pack:
         ready, self._ready = self._ready, []
         yield from ready
 
-    def index(self) -> bytes:
-        """Return the index of all answers."""
-        return msgspec.json.encode(self.locations)
-
 
 def _not_in(chunk: int, locations: dict[Key, Location]) -> dict[Key, Location]:
     return {key: location for key, location in locations.items() if location.chunk != chunk}
@@ -147,9 +143,9 @@ def bundle() -> Iterator[bytes]:
         yield block(f'data-file="{name}"', files[name].read_bytes())
 
 
-def tail(contents: msgspec.Struct, index: bytes) -> Iterator[bytes]:
-    """Yield the index, the list of contents, and the script."""
-    yield block('id="index"', index)
+def tail(contents: msgspec.Struct, locations: dict[str, Location]) -> Iterator[bytes]:
+    """Yield the index of all answers, the list of contents, and the script."""
+    yield block('id="index"', msgspec.json.encode(locations))
     yield block('id="contents"', msgspec.json.encode(contents))
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()
 

@@ -66,20 +66,17 @@ class Tiles:
         first, last = self._timeline.extent
         names = [TileName(self._root, number) for number in range(start // length, end // length + 1)]
         while names:
+            halves: list[TileName] = []
             for name in names:
                 if name not in self._whole:
                     timeline = self._timeline
                     window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
                     self._whole[name] = bool((window.rectangles.runs.size == 1).all())
                     yield name, encoded(window, name.start, name.end, BUCKETS)
-            halves = [
-                half
-                for name in names
-                if name.level > lowest and not self._whole[name]
-                for half in name.halves()
-            ]
-            names = [half for half in halves if half.start < end and half.end > start]
-            names = [name for name in names if name.end >= first and name.start <= last]
+                if name.level > lowest and not self._whole[name]:
+                    halves += name.halves()
+            touched = (half for half in halves if half.start < end and half.end > start)
+            names = [name for name in touched if name.end >= first and name.start <= last]
 
 
 Entry = tuple[str, Body]

@@ -1,14 +1,12 @@
 """Find and write the missing digests of a logdir: `tb-torchcompile index`."""
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import closing
 from dataclasses import replace
 
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids
-from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
+from tb_torchcompile_plugin.api.indexing.pool import Order
 from tb_torchcompile_plugin.api.session import check
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
@@ -54,25 +52,3 @@ def _absolute(path: str) -> str:
     """Return an absolute path: processes elsewhere have another working directory."""
     plain = plain_path(path)
     return plain if is_remote(plain) else os.path.abspath(plain)
-
-
-def index(
-    orders: Sequence[Order], workers: int, scheduler: str
-) -> Generator[tuple[Order, Attempted], None, None]:
-    """Execute orders in this many processes, or on a Dask cluster; yield each with its outcome when it is done.
-
-    Raises UserError if the disk is full or if there is no scheduler; written digests remain.
-    """
-    written = 0
-    answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)
-    with closing(answers):
-        for order, outcome in answers:
-            if outcome.kind == "no room" and outcome.notice:
-                raise UserError(
-                    f"{outcome.notice.problem}, after {written} digests",
-                    file=outcome.notice.file,
-                    next_step="Free disk space, or choose another folder with --out DIR, then run this again: "
-                    "it continues where it stopped",
-                )
-            written += outcome.kind == "written"
-            yield order, outcome

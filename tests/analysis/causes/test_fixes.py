@@ -13,16 +13,25 @@ from tb_torchcompile_plugin.analysis.causes.eager_points import calls_in_given_u
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.registry import fixes
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from traces import AUTOGRAD, Event, launch, slice_, step, write_trace
+from tb_torchcompile_plugin.profile.profile import Profile
+from traces import AUTOGRAD, Event, compiled_call, launch, slice_, step, write_trace
 
 pytestmark = pytest.mark.usefixtures("exact_ranges")
 
-NODE = "autograd::engine::evaluate_function: MulBackward0"
+EVALUATE = "autograd::engine::evaluate_function: "
+NODE = f"{EVALUATE}MulBackward0"
 POINTWISE = "triton_poi_fused_add_0"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4>"
+
+
+def found(profile: Profile, rule: str) -> Finding:
+    """The only finding of a rule."""
+    (row,) = (row for row in span_findings(profile) if row.rule == rule)
+    return row
 
 
 def checked(times: int, around: str = NODE) -> list[Event]:
@@ -43,9 +52,8 @@ def test_without_anomaly_mode_its_checks_are_gone_and_what_they_launch(tmp_path:
     """Of a step of 1000 µs ten checks of 30 µs."""
     row = fix(profile_with(tmp_path, steps(*checked(10))), "anomaly_mode")
     assert row.times == 10
-    alone = [
-        event for event in checked(10) if event["name"] != "aten::item"
-    ]  # a hook of the user's asks otherwise
+    # a hook of the user's asks otherwise
+    alone = [event for event in checked(10) if event["name"] != "aten::item"]
     assert "anomaly_mode" not in kinds(profile_with(tmp_path, steps(*alone)))
     assert row.predicted.after_us == pytest.approx(700, abs=1)
 
@@ -68,10 +76,7 @@ def test_what_anomaly_mode_does_without_a_slice_is_in_its_range(tmp_path: Path) 
     assert row.predicted.high_us == pytest.approx(700, abs=1), "the checks"
     assert row.predicted.after_us == pytest.approx(700 - 198, abs=2), "and the stacks of forwards"
     assert row.predicted.low_us < 300
-    (finding,) = [one for one in span_findings(profile) if one.rule == "anomaly_mode"]
-    assert re.search(
-        r"Without these checks, a step would take up to \d+ % less time \(30–\d+ %\)$", finding.title
-    )
+    assert re.search(r"\(30–\d+ %\)$", found(profile, "anomaly_mode").title)
 
 
 @pytest.mark.parametrize(("times", "around"), [(7, NODE), (10, "train.py(3): look_for_nan")])
@@ -140,9 +145,8 @@ def test_calls_that_dynamo_looked_up_in_vain_ran_eager(tmp_path: Path) -> None:
 
 
 def test_a_lookup_before_each_region_is_none_in_vain(tmp_path: Path) -> None:
-    profile = profile_with(
-        tmp_path, steps(*looked_up(6, 6), slice_("aten::add", 700, 50), *launch("k", 720, 725, 5))
-    )
+    eager = [slice_("aten::add", 700, 50), *launch("k", 720, 725, 5)]
+    profile = profile_with(tmp_path, steps(*looked_up(6, 6), *eager))
     assert (profile.of(lookups_in_vain), given_up(profile)) == (0, False)
     assert "frames" not in kinds(profile) and "eager" in kinds(profile)
 
@@ -171,11 +175,7 @@ def test_a_frame_that_was_given_up_runs_without_its_waits(tmp_path: Path) -> Non
 def test_a_region_that_holds_no_graph_is_not_compiled(tmp_path: Path) -> None:
     """Torch marks the graphs that it made, and this one has none; without marks the compile data tells."""
     region = [slice_("Torch-Compiled Region: 0/0", 10, 200), *launch(ELEMENTWISE, 20, 25, 5)]
-    graph = [
-        slice_("Torch-Compiled Region: 1/0", 300, 100),
-        slice_("## Call CompiledFxGraph key ##", 310, 80),
-        *launch(POINTWISE, 320, 325, 5),
-    ]
+    graph = [*compiled_call("1/0", (300, 100), (310, 80)), *launch(POINTWISE, 320, 325, 5)]
     marked = profile_with(tmp_path, steps(*region, *graph))
     assert {call.compile_id for call in compiled_calls(marked)} == {"1/0"}
     assert {call.compile_id for call in compiled_calls(profile_with(tmp_path, steps(*region)))} == {"0/0"}
@@ -187,14 +187,11 @@ def test_a_region_that_holds_no_graph_is_not_compiled(tmp_path: Path) -> None:
 def broken(first: str, second: str, *, resumes: bool) -> tuple[list[Event], CompileSummary]:
     """A region of three graphs of a launch each: with two breaks, or a frame that it calls, which has a break."""
     events = [
-        slice_("Torch-Compiled Region: 0/0", 10, 700),
-        slice_("## Call CompiledFxGraph key0 ##", 20, 60),
+        *compiled_call("0/0", (10, 700), (20, 60)),
         *launch(first, 60, 65, 100),
-        slice_("Torch-Compiled Region: 1/0", 350, 350),
-        slice_("## Call CompiledFxGraph key1 ##", 380, 60),
+        *compiled_call("1/0", (350, 350), (380, 60)),
         *launch(second, 390, 395, 80),
-        slice_("Torch-Compiled Region: 2/0", 600, 100),
-        slice_("## Call CompiledFxGraph key2 ##", 610, 60),
+        *compiled_call("2/0", (600, 100), (610, 60)),
         *launch("gemm", 620, 625, 80),
     ]
     summary = CompileSummary()
@@ -235,9 +232,7 @@ def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path, last: str) 
     text = path.read_text()
     path.write_text(text[: text.index(last) - 30])
     profile = profile_of(path)
-    assert scenario(profile).why_nothing == (
-        "The trace is cut off, so the length of a step is unknown and no fix is predicted."
-    )
+    assert "cut off" in (scenario(profile).why_nothing or "")
     assert not [row for row in span_findings(profile) if row.predicted]
 
 
@@ -276,8 +271,7 @@ def called_one_by_one() -> tuple[list[Event], CompileSummary]:
     events = [slice_("Torch-Compiled Region: 0/0", 10, 700)]
     for at, compile_id in ((100, "1/0"), (400, "1/1")):
         events += [
-            slice_(f"Torch-Compiled Region: {compile_id}", at, 150),
-            slice_(f"## Call CompiledFxGraph key{at} ##", at + 10, 60),
+            *compiled_call(compile_id, (at, 150), (at + 10, 60)),
             *launch("gemm", at + 50, at + 55, 20),
         ]
     summary = CompileSummary()
@@ -297,10 +291,8 @@ def test_layers_that_python_calls_one_by_one_as_each_of_them_breaks_would_be_one
     row = fix(profile, "graph_breaks")
     assert row.times == 2
     assert row.predicted.after_us == pytest.approx(1000 - 299, abs=1)
-    (finding,) = [one for one in profile.of(span_findings) if one.rule == "graph_breaks"]
-    assert finding.title.startswith(
-        "1 graph break at train.py:5 costs about 300 µs per step. Without it, a step"
-    )
+    finding = found(profile, "graph_breaks")
+    assert finding.title.startswith("1 graph break at train.py:5 costs")
     assert (finding.evidence["gain_us_per_step"], finding.saves_us) == (299, 3 * 299)
     assert break_sites(profile)[0].saves_us == 299 and direct_us(profile) is None
 
@@ -317,11 +309,7 @@ def test_a_few_copies_between_eager_kernels_are_compiled_with_them(
 ) -> None:
     """A compiled region and three eager kernels, the last two with copies between them, and one copy behind: of many in
     a row somebody wants the copy."""
-    events = [
-        slice_("Torch-Compiled Region: 0/0", 10, 50),
-        slice_("## Call CompiledFxGraph key ##", 15, 40),
-        *launch(POINTWISE, 20, 25, 5),
-    ]
+    events = [*compiled_call("0/0", (10, 50), (15, 40)), *launch(POINTWISE, 20, 25, 5)]
     for at in (100, 200, 700):
         events += [slice_("aten::add", at, 60), *launch(ELEMENTWISE, at + 10, at + 15, 5)]
     for at in (*range(300, 300 + 50 * copies, 50), 900):
@@ -377,12 +365,7 @@ def zeroed(*, kept: bool, rounds: int = 1) -> list[Event]:
             slice_("aten::mm", at + 40, 30, tid=AUTOGRAD),
             slice_("MmBackward0", at + 39, 32, tid=AUTOGRAD),
             *launch("backward", at + 50, at + 55, 30, AUTOGRAD),
-            slice_(
-                "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
-                at + 80,
-                90,
-                tid=AUTOGRAD,
-            ),
+            slice_(f"{EVALUATE}torch::autograd::AccumulateGrad", at + 80, 90, tid=AUTOGRAD),
         ]
         if kept:
             events.append(slice_("aten::add_", at + 85, 80, tid=AUTOGRAD))
@@ -431,9 +414,7 @@ def test_deterministic_algorithms_are_believed_where_they_were_noted(
     tmp_path: Path, is_on: bool, sorts: bool, expected: int
 ) -> None:
     """An interpolation puts at indices by itself; what noted that they are off is believed of scatters, too."""
-    events = scattered(
-        "autograd::engine::evaluate_function: UnsafeIndexBackward0" if is_on else "aten::scatter_add_"
-    )
+    events = scattered(f"{EVALUATE}UnsafeIndexBackward0" if is_on else "aten::scatter_add_")
     if not sorts:
         events = [event for event in events if "Sort" not in event["name"]]
     summary = CompileSummary()
@@ -470,8 +451,7 @@ def test_a_slow_operator_has_new_shapes_only_where_they_change(
     tmp_path: Path, name: str, launches: bool, sizes: list[int], advice: str
 ) -> None:
     profile = profile_with(tmp_path, slow(name, launches=launches, sizes=sizes))
-    (finding,) = [one for one in span_findings(profile) if one.rule == "operator"]
-    assert finding.next_step.startswith(advice)
+    assert found(profile, "operator").next_step.startswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -488,8 +468,8 @@ def test_a_slow_operator_has_new_shapes_only_where_they_change(
 def test_what_a_profiler_does_is_no_finding(tmp_path: Path, function: str, rule: str | None) -> None:
     events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
     events += [slice_(function, 50, 600, "python_function"), *launch("last", 950, 960, 5)]
-    found = {one.rule for one in span_findings(profile_with(tmp_path, steps(*events)))}
-    assert found & {"library", "python"} == ({rule} if rule else set())
+    rules = {row.rule for row in span_findings(profile_with(tmp_path, steps(*events)))}
+    assert rules & {"library", "python"} == ({rule} if rule else set())
 
 
 @pytest.mark.parametrize("around", ["nn.Module: BinaryF1Score_0", "torch/_compile.py(40): inner"])
@@ -499,10 +479,10 @@ def test_what_a_library_does_is_named_with_what_it_launches(tmp_path: Path, arou
     events += [slice_(around, 50, 600, "python_function")]
     events += [slice_("torchmetrics/metric.py(300): forward", 60, 580, "python_function")]
     events += [slice_("aten::eq", 100, 300), *launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
-    (found,) = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
-    assert found.title.startswith("torchmetrics computes metrics at train.py:3. Without this time")
-    assert "once per epoch" in found.next_step and found.predicted
-    assert found.predicted.after_us == pytest.approx(1000 - 580, abs=10)
+    row = found(profile_with(tmp_path, steps(*events)), "python")
+    assert row.title.startswith("torchmetrics computes metrics at train.py:3.")
+    assert "once per epoch" in row.next_step and row.predicted
+    assert row.predicted.after_us == pytest.approx(1000 - 580, abs=10)
 
 
 def test_a_library_that_calls_the_program_back_runs_what_a_step_needs(tmp_path: Path) -> None:
@@ -510,9 +490,9 @@ def test_a_library_that_calls_the_program_back_runs_what_a_step_needs(tmp_path: 
     events += [slice_("pandas/core/frame.py(60): apply", 60, 580, "python_function")]
     events += [slice_("train.py(40): loss", 90, 400, "python_function"), slice_("aten::eq", 100, 390)]
     events += [*launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
-    found = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
-    assert [one.title.split(":")[0] for one in found] == ["pandas prepares data at train.py"]
-    assert found[0].predicted and found[0].predicted.after_us == pytest.approx(1000 - 202, abs=2)
+    row = found(profile_with(tmp_path, steps(*events)), "python")
+    assert row.title.startswith("pandas prepares data at train.py:")
+    assert row.predicted and row.predicted.after_us == pytest.approx(1000 - 202, abs=2)
 
 
 def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
@@ -541,18 +521,12 @@ def captured(phase: str) -> tuple[list[Event], CompileSummary]:
 def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -> None:
     events, summary = captured("aot_autograd")
     profile = profile_with(tmp_path, steps(*events), data_of(summary))
-    (row,) = [row for row in span_findings(profile) if row.rule == "debug_backend"]
-    assert "1 frame is captured but not compiled" in row.title and row.predicted is not None
-    assert row.predicted.after_us < 600
+    row = found(profile, "debug_backend")
+    assert row.predicted is not None and row.predicted.after_us < 600
     assert row.next_step.startswith("Remove backend=…")
-    summary.compiler_calls.add(
-        kind="stance", subject="default", reason="eager", file="/u/train.py", line=7, start_ns=0
-    )
-    (row,) = [
-        row
-        for row in span_findings(profile_with(tmp_path, steps(*events), data_of(summary)))
-        if row.rule == "debug_backend"
-    ]
+    stance = {"kind": "stance", "subject": "default", "reason": "eager"}
+    summary.compiler_calls.add(**stance, file="/u/train.py", line=7, start_ns=0)
+    row = found(profile_with(tmp_path, steps(*events), data_of(summary)), "debug_backend")
     assert row.next_step == 'Remove force_backend="eager" from set_stance at train.py:7'
     by_inductor = profile_with(tmp_path, steps(*events), data_of(captured("inductor")[1]))
     assert "backend" not in kinds(by_inductor)
@@ -570,12 +544,8 @@ def test_compiling_eager_code_may_bring_what_it_fuses_on_the_gpu_alone(
         events += [slice_("aten::add", at, 18), *launch(ELEMENTWISE, at + 5, start, kernel_us)]
     end = 110 + 16 * 51
     events.append(slice_("cudaDeviceSynchronize", 500, end - 500 if is_gpu_bound else 3, "cuda_runtime"))
-    (row,) = (
-        row for row in span_findings(profile_with(tmp_path, steps(*events))) if row.rule == "nothing_compiled"
-    )
-    range_ = re.search(
-        r"torch.compile, a step would take up to (\d+) % less time(?: \(\d+–(\d+) %\))?$", row.title
-    )
+    row = found(profile_with(tmp_path, steps(*events)), "nothing_compiled")
+    range_ = re.search(r"up to (\d+) % less time(?: \(\d+–(\d+) %\))?$", row.title)
     assert range_ and range_[2] == (range_[1] if is_gpu_bound else None)
 
 
@@ -586,8 +556,7 @@ def given_up_caller(*, below: bool) -> tuple[list[Event], CompileSummary]:
     for place in range(2):
         at = 10 + 400 * place
         events += [
-            slice_(f"Torch-Compiled Region: {place + 1}/0", at, 90),
-            slice_(f"## Call CompiledFxGraph key{place} ##", at + 10, 70),
+            *compiled_call(f"{place + 1}/0", (at, 90), (at + 10, 70)),
             *launch("gemm", at + 60, at + 65, 60),
         ]
     events += [slice_("aten::item", 120, 250), slice_("cudaStreamSynchronize", 125, 240, "cuda_runtime")]
@@ -613,10 +582,9 @@ def test_what_a_frame_calls_that_was_given_up_would_be_part_of_its_graph(tmp_pat
     """Between the launches at 70 and 470 µs are 399 µs."""
     events, summary = given_up_caller(below=True)
     profile = profile_with(tmp_path, steps(*events), data_of(summary))
-    assert [[call.compile_id for call in one.nested] for one in profile.of(calls_in_given_up)] == [
-        ["1/0", "2/0"]
-    ] * 3
-    (row,) = [row for row in span_findings(profile) if row.rule == "frame_given_up"]
+    nested = [[call.compile_id for call in row.nested] for row in profile.of(calls_in_given_up)]
+    assert nested == [["1/0", "2/0"]] * 3
+    row = found(profile, "frame_given_up")
     assert row.predicted is not None and row.predicted.after_us < 1000 - 399 + 25
     assert row.where == ["m.py:5"] and "pool.py:48, called at m.py:5" in row.title
 

@@ -11,11 +11,10 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from traces import AUTOGRAD, Event, kernel, launch, slice_
+from traces import AUTOGRAD, Event, compiled_call, kernel, launch, slice_
 
 EIGHTY = [  # launches of a compiled graph
-    slice_("Torch-Compiled Region: 0/0", 20, 900),
-    slice_("## Call CompiledFxGraph key ##", 40, 870),
+    *compiled_call("0/0", (20, 900), (40, 870)),
     *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
 ]
 
@@ -43,8 +42,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
 def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
     """Lightning runs forward and backward inside of `optimizer.step`."""
     closure = [
-        slice_("Torch-Compiled Region: 0/0", 20, 500),
-        slice_("## Call CompiledFxGraph key ##", 30, 480),
+        *compiled_call("0/0", (20, 500), (30, 480)),
         *[event for place in range(20) for event in launch("k", 40 + 20 * place, 45 + 20 * place, 2)],
     ]
     own = [event for place in range(30) for event in launch("k", 600 + 10 * place, 604 + 10 * place, 2)]
@@ -56,10 +54,7 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
 
 def test_what_a_closure_does_behind_its_backward_is_not_the_optimizers(tmp_path: Path) -> None:
     """Lightning's hooks: histograms of all gradients, each copied to the host, before a fused optimizer steps."""
-    closure = [
-        slice_("Torch-Compiled Region: 0/0", 20, 100),
-        slice_("## Call CompiledFxGraph key ##", 30, 80),
-    ]
+    closure = [*compiled_call("0/0", (20, 100), (30, 80))]
     closure += launch("k", 40, 45, 2)
     for place in range(30):
         closure += launch("Memcpy DtoH", 150 + 20 * place, 152 + 20 * place, 2)
@@ -98,11 +93,9 @@ def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
 def broken_graph(first: int, second: int) -> list[Event]:
     """So many launches of a graph, and of the one behind its break."""
     return [
-        slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("## Call CompiledFxGraph key ##", 30, 10 * first + 10),
+        *compiled_call("0/0", (20, 900), (30, 10 * first + 10)),
         *[event for at in range(first) for event in launch("k", 40 + 10 * at, 44 + 10 * at, 2)],
-        slice_("Torch-Compiled Region: 1/0", 890 - 10 * second, 20 + 10 * second),
-        slice_("## Call CompiledFxGraph other ##", 895 - 10 * second, 10 + 10 * second),
+        *compiled_call("1/0", (890 - 10 * second, 20 + 10 * second), (895 - 10 * second, 10 + 10 * second)),
         *[event for at in range(second) for event in launch("k", 900 - 10 * (second - at), 905, 2)],
     ]
 
@@ -119,14 +112,8 @@ def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_cha
     row = rule(found_in(tmp_path, events, with_changing_sizes("1/0")), "launch_bound")
     assert row.predicted and whole.predicted and row.advised and row.fix == "cuda_graphs"
     assert whole.predicted.after_us < row.predicted.after_us < row.predicted.step_us - 400
-    assert row.title.startswith("The GPU waits for kernel launches: 1 compiled graph per step"), (
-        "the other stays"
-    )
-    assert (
-        row.code
-        and row.code in row.next_step
-        and "sizes of 1/0 change (s77), so set torch._inductor.config" in row.next_step
-    )
+    assert "1 compiled graph per step" in row.title, "the other stays"
+    assert row.code and row.code in row.next_step and "sizes of 1/0 change (s77)" in row.next_step
 
 
 def test_graphs_of_fixed_sizes_that_bring_nothing_leave_it_at_why_not(tmp_path: Path) -> None:
@@ -162,10 +149,7 @@ def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None
     ("name", "operator"),
     [
         ("nvjet_tst_128x64", "mine::product"),
-        (
-            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>",
-            "",
-        ),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", ""),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", "aten::fill_"),
         ("a_kernel_of_a_library_that_nobody_knows", "aten::_fused_adam_"),
     ],
@@ -206,8 +190,7 @@ def called(times: int) -> list[Event]:
         event
         for call in range(times)
         for event in (
-            slice_("Torch-Compiled Region: 0/0", 150 * call, 110),
-            slice_("## Call CompiledFxGraph key ##", 150 * call + 2, 106),
+            *compiled_call("0/0", (150 * call, 110), (150 * call + 2, 106)),
             *[e for n in range(20) for e in launch("k", 150 * call + 4 + 5 * n, 150 * call + 7 + 5 * n, 1)],
         )
     ]
@@ -234,9 +217,7 @@ def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Pat
     findings = found_in(tmp_path, steps(*events))
     row = rule(findings, "frame_given_up")
     assert findings[0] is row and row.severity == "critical" and row.predicted is not None
-    assert row.title.startswith(
-        "5 calls per step at model.py:7 run eagerly because torch gave up compiling the function. "
-    )
+    assert row.title.startswith("5 calls per step at model.py:7 run eagerly")
     assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
     assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}
 
@@ -249,8 +230,8 @@ def test_a_wait_and_the_operator_around_it_do_not_claim_the_same_time(tmp_path: 
         slice_("cudaEventSynchronize", 70, 14, "cuda_runtime"),
         *launch("k", 780, 790, 4),
     ]
-    rows = [row for row in found_in(tmp_path, steps(*waiting)) if row.rule in ("operator", "synchronise")]
-    (row,) = rows
+    rows = found_in(tmp_path, steps(*waiting))
+    (row,) = (row for row in rows if row.rule in ("operator", "synchronise"))
     assert row.rule == "operator" and "cudnn_convolution" in row.title
 
 
@@ -269,19 +250,13 @@ def driver(frees: int, asks: int) -> list[Event]:
 
 def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(10, 10))), "allocation")
-    assert row.title.startswith(
-        "Memory is returned to the driver or requested again 20 times per step (cudaFree and cudaMalloc) "
-        "at train.py:13. "
-    )
-    assert row.where == ["train.py:13"]
+    assert "20 times per step (cudaFree and cudaMalloc)" in row.title and row.where == ["train.py:13"]
     assert row.next_step.startswith("Remove torch.cuda.empty_cache() if it is called at train.py:13, ")
 
 
 def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
-    assert row.title.startswith(
-        "Memory is requested from the driver 11 times per step (cudaMalloc) at model.py:7. "
-    )
+    assert "11 times per step (cudaMalloc) at model.py:7" in row.title
     assert row.next_step.startswith("Let torch reuse cached memory")
 
 
@@ -289,8 +264,7 @@ def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
 def test_cuda_graphs_are_advised_with_what_torch_refuses_before(tmp_path: Path, kept: bool) -> None:
     """Gradients that stay are what an earlier run of a graph gave: torch raises an error in the next step."""
     graph = [
-        slice_("Torch-Compiled Region: 0/0", 20, 700),
-        slice_("## Call CompiledFxGraph key ##", 30, 680),
+        *compiled_call("0/0", (20, 700), (30, 680)),
         *[event for place in range(20) for event in launch("k", 40 + 30 * place, 45 + 30 * place, 2)],
     ]
     zero = [slice_("Optimizer.zero_grad#SGD.zero_grad", 800, 90, "user_annotation")]

@@ -6,17 +6,16 @@ import shutil
 import pytest
 
 from profiles import data_of, ns, profile_in, profile_of, profile_with, spans_in
-from tb_torchcompile_plugin.analysis.compare.compare import Comparison, compare
-from tb_torchcompile_plugin.analysis.compare.pairs import Figure, Pair
+from tb_torchcompile_plugin.analysis.compare.compare import compare
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
 from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.profile.steps import profiled_steps
-from traces import kernel, launch, slice_, write_trace
+from traces import kernel, launch, memory_event, slice_, write_trace
 
 SIDES = ("baseline", "candidate")
 
@@ -45,26 +44,8 @@ def test_the_parts_of_a_step_sum_to_it(profiles):
             assert gpu == ns(step.gpu_busy_us)  # one device
 
 
-def test_overlapping_kernels_count_once(tmp_path):
-    """Computation before communication before copies; the rest of the step is idle."""
-    events = [
-        slice_("ProfilerStep#1", 0, 100, "user_annotation"),
-        *launch("triton_poi_fused_add_0", 1, 10, 20),
-        kernel("ncclDevKernel_AllReduce", 20, 20),
-        kernel("Memcpy HtoD", 35, 10, cat="gpu_memcpy"),
-    ]
-    write_trace(tmp_path, events)
-    (row,) = step_breakdowns(profile_in(tmp_path))
-    times = {part.part: part.time_us for part in row.parts if part.kind == "gpu"}
-    assert times == {"triton_pointwise": 20, "communication": 10, "memcpy": 5}
-    assert sum(part.time_us for part in row.parts) == 100
-
-
-def test_without_a_gpu_a_step_is_what_its_thread_does(tmp_path):
-    write_trace(tmp_path, [slice_("ProfilerStep#1", 0, 100, "user_annotation"), slice_("aten::mm", 10, 50)])
-    (row,) = step_breakdowns(profile_in(tmp_path))
-    assert row.device is None and {part.kind for part in row.parts} == {"host"}
-    assert sum(part.time_us for part in row.parts) == 100
+def figures(comparison):
+    return {figure.name: figure.value for figure in comparison.figures}
 
 
 def change(times):
@@ -83,17 +64,12 @@ def test_the_difference_is_accounted_for(comparison, profiles):
 
 def test_what_compilation_fused_away_per_category(comparison):
     """Batch norm of cuDNN is gone, and half of the convolution kernels, which moved data between layouts."""
-    rows = {row.category: row for row in comparison.kernel_categories}
-    assert (
-        rows["normalization"].launches.baseline,
-        rows["normalization"].launches.candidate,
-        rows["normalization"].time_us.candidate,
-    ) == (40, 0, 0)
-    assert (rows["convolution"].launches.baseline, rows["convolution"].launches.candidate) == (219, 92)
-    assert (
-        rows["triton_pointwise"].launches.baseline == 0 and rows["triton_pointwise"].launches.candidate == 77
-    )
-    gpu = next(figure.value for figure in comparison.figures if figure.name == "gpu_time_us")
+    launches = {
+        row.category: (row.launches.baseline, row.launches.candidate) for row in comparison.kernel_categories
+    }
+    assert (launches["normalization"], launches["convolution"]) == ((40, 0), (219, 92))
+    assert launches["triton_pointwise"] == (0, 77)
+    gpu = figures(comparison)["gpu_time_us"]
     for side in SIDES:
         categories = sum(ns(3 * getattr(row.time_us, side)) for row in comparison.kernel_categories)
         kernels = sum(ns(3 * getattr(row.time_us, side)) for row in comparison.kernels)
@@ -103,35 +79,25 @@ def test_what_compilation_fused_away_per_category(comparison):
 def test_rows_with_names_explain_what_gpu_time_changed(comparison):
     """Named: on each side that has work in the row it is known which operators it is of. Also with rises and falls
     added up instead of set off against one another it is more than nine tenths."""
+    deltas = [row.time_us.delta or 0 for row in comparison.kernels]
     named = [
-        row
-        for row in comparison.kernels
-        if all(s.operators or not s.kernels for s in (row.baseline, row.candidate))
+        delta
+        for row, delta in zip(comparison.kernels, deltas)
+        if all(side.operators or not side.kernels for side in (row.baseline, row.candidate))
     ]
-    assert sum(abs(row.time_us.delta) for row in named) > 0.95 * sum(
-        abs(row.time_us.delta) for row in comparison.kernels
-    )
-    assert (
-        sum(row.time_us.delta for row in named)
-        < 0.9 * sum(row.time_us.delta or 0 for row in comparison.kernels)
-        < 0
-    )
+    assert sum(map(abs, named)) > 0.95 * sum(map(abs, deltas))
+    assert sum(named) < 0.9 * sum(deltas) < 0
 
 
 def test_operators_of_an_average_step(comparison):
     rows = {row.name: row for row in comparison.operators}
-    norm = rows["aten::cudnn_batch_norm"]
-    assert (norm.calls.baseline, norm.calls.candidate, norm.self_host_us.candidate) == (
-        20,
-        0,
-        0,
-    )  # resnet18 has 20
+    norm = rows["aten::cudnn_batch_norm"]  # resnet18 has 20
+    assert (norm.calls.baseline, norm.calls.candidate, norm.self_host_us.candidate) == (20, 0, 0)
     assert rows["## Call CompiledFxGraph"].calls.candidate == 2  # forward and backward, whatever their hashes
-    gpu = next(figure.value for figure in comparison.figures if figure.name == "gpu_time_us")
+    gpu = figures(comparison)["gpu_time_us"]
     for side in SIDES:  # all GPU work of both is launched by some operator or label
-        assert sum(getattr(row.self_device_us, side) for row in comparison.operators) == pytest.approx(
-            getattr(gpu, side)
-        )
+        device_us = sum(getattr(row.self_device_us, side) for row in comparison.operators)
+        assert device_us == pytest.approx(getattr(gpu, side))
 
 
 def test_three_noisy_steps_prove_nothing(comparison):
@@ -142,25 +108,10 @@ def test_three_noisy_steps_prove_nothing(comparison):
 
 
 def test_figures_are_told_with_the_deviation_of_steps(comparison):
-    figures = {figure.name: figure for figure in comparison.figures}
-    step = figures["step_us"]
-    assert (step.label, step.baseline, step.candidate) == (
-        "Step time",
-        "13.6 ms ± 2.58 ms",
-        "13.0 ms ± 522 µs",
-    )
+    step = next(figure for figure in comparison.figures if figure.name == "step_us")
+    assert (step.baseline, step.candidate) == ("13.6 ms ± 2.58 ms", "13.0 ms ± 522 µs")
     assert step.change == "−550 µs (−4.04 %)"
-    assert "compile_s" not in figures, "unknown on both sides"
-
-
-def test_tables_are_laid_out_by_the_types_of_their_rows():
-    tables = tables_of(Comparison)
-    numbers = {table.rows: [row.key for row in table.columns if row.sides] for table in tables}
-    assert numbers["kernels"] == numbers["kernel_categories"] == ["time_us", "launches"]
-    assert numbers["operators"] == ["self_host_us", "self_device_us", "calls"]
-    compilations = next(table for table in tables if table.rows == "compilations")
-    shown = [row.label for row in compilations.columns if not row.hidden]
-    assert shown == ["Function", "Direction", "Compile ids", "Duration", "Graph ops"]
+    assert "compile_s" not in figures(comparison), "unknown on both sides"
 
 
 def stepping(folder, *lengths):
@@ -182,10 +133,7 @@ def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
         sides = sides[::-1]
     report = compare(Sides(*sides))
     assert report.step_time is not None and report.step_time.within_noise is False
-    assert (
-        report.verdict.startswith(f"The candidate is {word}: the mean step takes")
-        and f"({change} %)" in report.verdict
-    )
+    assert report.verdict.startswith(f"The candidate is {word}") and f"({change} %)" in report.verdict
 
 
 def test_where_the_host_runs_ahead_the_gpu_tells_how_long_a_step_is(tmp_path):
@@ -199,25 +147,18 @@ def test_where_the_host_runs_ahead_the_gpu_tells_how_long_a_step_is(tmp_path):
         write_trace(tmp_path, events, f"{number}.1.pt.trace.json")
         sides.append(make_side(profile_of(tmp_path / f"{number}.1.pt.trace.json")))
     report = compare(Sides(*sides))
-    times, figures = report.step_time, {row.name: row.value for row in report.figures}
-    assert times is not None
-    assert (times.baseline.max_us, times.baseline.min_us, times.candidate.max_us, times.candidate.min_us) == (
-        45,
-        45,
-        85,
-        85,
-    )
-    assert (figures["gpu_busy_us"].baseline, figures["gpu_busy_us"].candidate) == (40, 80)
+    times, busy = report.step_time, figures(report)["gpu_busy_us"]
+    assert times is not None and (busy.baseline, busy.candidate) == (40, 80)
+    assert (times.baseline.min_us, times.baseline.max_us) == (45, 45)
+    assert (times.candidate.min_us, times.candidate.max_us) == (85, 85)
     assert {(row.kind, row.part): row.time_us.delta for row in report.parts}["gpu", "gemm"] == 40
     assert sum(row.time_us.delta or 0 for row in report.parts) == pytest.approx(change(times))
-    ahead = [one for one in report.notes if "is GPU-bound: its steps are measured on GPU 0" in one]
-    assert len(ahead) == 2
+    assert len([note for note in report.notes if "is GPU-bound" in note]) == 2
 
 
 def test_what_is_unknown_stays_unknown(comparison):
-    assert comparison.modules == [] and not any(
-        "peak" in row.name for row in comparison.figures
-    )  # neither was recorded
+    """Neither modules nor memory were recorded."""
+    assert comparison.modules == [] and not any("peak" in name for name in figures(comparison))
 
 
 def test_only_launches_of_a_step_count(tmp_path):
@@ -239,9 +180,8 @@ def test_ranks_of_one_job(recording):
     comparison = compare(Sides(*sides))
     reduce = comparison.kernels[0]
     assert {row.change for row in comparison.kernels} == {"same"} and reduce.category == "communication"
-    assert reduce.time_us.delta == pytest.approx(
-        495.677, abs=1e-3
-    )  # the GPU of rank 1 waits for that of rank 0
+    # the GPU of rank 1 waits for that of rank 0
+    assert reduce.time_us.delta == pytest.approx(495.677, abs=1e-3)
     assert sum(row.time_us.delta or 0 for row in comparison.kernels) == pytest.approx(496.518, abs=1e-3)
     ids = [
         (row.baseline and row.baseline.compile_id, row.candidate and row.candidate.compile_id)
@@ -257,41 +197,28 @@ def test_one_side_with_steps_is_compared_as_a_whole(recording):
     comparison = compare(Sides(*sides))
     steps = next(row for row in comparison.operators if row.name == "ProfilerStep*")
     assert (steps.calls.baseline, steps.calls.candidate) == (3, 0)
-    figures = {figure.name: figure.value for figure in comparison.figures}
-    assert comparison.step_time is None and "step_us" not in figures
-    assert (
-        figures["launches"].baseline
-        == 1050
-        == sum(row.launches.baseline or 0 for row in comparison.kernel_categories)
-    )
-    assert (
-        figures["launches"].candidate
-        == sum(row.launches.candidate or 0 for row in comparison.kernel_categories)
-        > 0
-    )
+    known = figures(comparison)
+    assert comparison.step_time is None and "step_us" not in known and known["launches"].baseline == 1050
     for side in SIDES:
+        launches = sum(getattr(row.launches, side) or 0 for row in comparison.kernel_categories)
+        assert launches == getattr(known["launches"], side) > 0
         parts = sum(ns(getattr(part.time_us, side)) for part in comparison.parts)
-        assert parts == ns(getattr(figures["span_us"], side)) > 0
+        assert parts == ns(getattr(known["span_us"], side)) > 0
     assert any(note.startswith("The candidate has no profiled steps") for note in comparison.notes)
-    assert [(r.both_ids, r.outcome) for r in comparison.compilations] == [
-        ("0/0 → 1/0", "faster"),
-        ("0/0 → 1/0", "slower"),
-        *(("– → 0/0", "appeared"),) * 2,
-    ]
+    values = [(r.both_ids, r.outcome) for r in comparison.compilations]
+    assert values == [("0/0 → 1/0", "faster"), ("0/0 → 1/0", "slower"), *(("– → 0/0", "appeared"),) * 2]
 
 
 def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
     compiled = Side(None, opened(recording("resnet18")).data)
     comparison = compare(Sides(compiled, opened(recording("breaks"))))
-    figures = {figure.name: figure.value for figure in comparison.figures}
+    known = figures(comparison)
     assert not comparison.kernel_categories and not comparison.parts and comparison.step_time is None
     assert compare(Sides(compiled, Side(profiles[0], None))).operators == []
-    assert (figures["graph_breaks"].baseline, figures["graph_breaks"].candidate) == (0, 4)
-    assert (figures["compilations"].baseline, figures["compilations"].candidate) == (
-        1,
-        5,
-    )  # 5 forward, 4 backward rows
-    assert figures["compile_s"].delta is not None and figures["span_us"].baseline is None
+    assert (known["graph_breaks"].baseline, known["graph_breaks"].candidate) == (0, 4)
+    compilations = known["compilations"]  # 5 forward, 4 backward rows
+    assert (compilations.baseline, compilations.candidate) == (1, 5)
+    assert known["compile_s"].delta is not None and known["span_us"].baseline is None
     assert comparison.notes == ["The baseline has no trace: only what was compiled is compared."]
 
 
@@ -337,31 +264,19 @@ def test_what_recording_slowed_differently_is_told(tmp_path, noted, is_told):
         data = data_of(summary)
         sides.append(Side(profile_with(tmp_path / name, steps, data), data))
     comparison = compare(Sides(*sides))
-    assert (
-        any(note.startswith("The steps of the baseline are unprofiled") for note in comparison.notes)
-        == is_told
-    )
-    assert comparison.step_time is not None
-    assert (comparison.step_time.baseline.mean_us, comparison.step_time.candidate.mean_us) == (
-        noted[0],
-        noted[1] or 100,
-    )
+    assert any("baseline are unprofiled" in note for note in comparison.notes) == is_told
+    times = comparison.step_time
+    assert times is not None
+    assert (times.baseline.mean_us, times.candidate.mean_us) == (noted[0], noted[1] or 100)
 
 
 def test_peaks_of_memory(tmp_path):
     for name, size in (("a", 512), ("b", 2048)):
-        args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
-        moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
-        write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
+        write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), memory_event(10, size, size)])
     comparison = compare(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab")))
     peak, reserved = comparison.figures[-2:]
-    assert (peak.name, peak.value) == (
-        "0_peak_bytes",
-        Pair(512, 2048, 1536),
-    ) and reserved.value.candidate == 4096
-    assert peak == Figure(
-        "0_peak_bytes", "Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)", Pair(512, 2048, 1536)
-    )
+    assert (peak.name, peak.value) == ("0_peak_bytes", Pair(512, 2048, 1536))
+    assert (peak.change, reserved.value.candidate) == ("+1.54 kB (+300 %)", 4096)
 
 
 def module(name, ts, dur):
@@ -375,10 +290,8 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
     ):
         write_trace(tmp_path / name, events)
     rows = compare(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab"))).modules
-    assert [(row.path, row.host_us.baseline, row.host_us.candidate) for row in rows] == [
-        ("Net_0", 100, 70),
-        ("Net_0/Linear_0", 20, None),
-    ]
+    values = [(row.path, row.host_us.baseline, row.host_us.candidate) for row in rows]
+    assert values == [("Net_0", 100, 70), ("Net_0/Linear_0", 20, None)]
 
 
 def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
@@ -387,12 +300,8 @@ def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
     write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
     side = make_side(profile_in(tmp_path))
     (row,) = compare(Sides(side, side)).modules
-    assert (row.path, row.calls.baseline, row.host_us.baseline, row.device_us.baseline) == (
-        "Net_0",
-        2,
-        75,
-        None,
-    )
+    assert (row.path, row.calls.baseline) == ("Net_0", 2)
+    assert (row.host_us.baseline, row.device_us.baseline) == (75, None)
 
 
 def test_only_breaks_in_steps_count_for_a_step(recording, tmp_path):
@@ -406,11 +315,10 @@ def test_only_breaks_in_steps_count_for_a_step(recording, tmp_path):
     (tmp_path / trace.name).write_text(json.dumps(document))
     shutil.copy(log, tmp_path)
     side = opened(tmp_path)
-    figures = {figure.name: figure.value.baseline for figure in compare(Sides(side, side)).figures}
-    assert figures["graph_break_direct_us"] == pytest.approx((523.9 + 505.2) / 2, abs=0.1)
-    whole = compare(Sides(side, opened(recording("resnet18_compile"))))
-    figures = {figure.name: figure.value.baseline for figure in whole.figures}
-    assert figures["graph_break_direct_us"] == pytest.approx(636.7 + 523.9 + 505.2, abs=0.2)
+    direct = figures(compare(Sides(side, side)))["graph_break_direct_us"]
+    assert direct.baseline == pytest.approx((523.9 + 505.2) / 2, abs=0.1)
+    whole = figures(compare(Sides(side, opened(recording("resnet18_compile")))))["graph_break_direct_us"]
+    assert whole.baseline == pytest.approx(636.7 + 523.9 + 505.2, abs=0.2)
 
 
 def compiled(*functions):
@@ -436,10 +344,8 @@ def test_a_program_under_another_name_is_compared_by_its_functions():
     a = compiled(("forward", "/a/before.py"), ("forward", "/a/lib.py"))
     b = compiled(("forward", "/b/lib.py"), ("forward", "/b/after.py"))
     rows = compare(Sides(Side(None, a), Side(None, b))).compilations
-    assert [(row.file, row.baseline is None, row.candidate is None) for row in rows] == [
-        ("/b/after.py", False, False),
-        ("/b/lib.py", False, False),
-    ]
+    values = [(row.file, row.baseline is None, row.candidate is None) for row in rows]
+    assert values == [("/b/after.py", False, False), ("/b/lib.py", False, False)]
 
 
 def test_the_command(recording, capsys, tmp_path):
@@ -450,9 +356,7 @@ def test_the_command(recording, capsys, tmp_path):
     assert "within the noise of 3 and 3 steps" in document["verdict"]
     assert main(["compare", a, b]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        document["verdict"] in out and "time per step by part" in out and "operators per step: 25 of" in out
-    )
+    assert document["verdict"] in out and "operators per step: 25 of" in out
     assert main(["compare", a, str(tmp_path)]) == 1
     assert "it contains no trace" in capsys.readouterr().err
 
@@ -531,10 +435,7 @@ def test_two_programs_get_no_verdict(recording):
     paths = (recording("resnet18"), recording("pays") / "timm_vit_inference" / "eager")
     profiles = [profile_of(next(path.glob("*.pt.trace.json*"))) for path in paths]
     report = compare(Sides(*(make_side(profile) for profile in profiles)))
-    assert report.verdict == (
-        "Not comparable: the two runs execute different programs. The matrix products, convolutions and "
-        "attentions of the baseline and of the candidate have different sizes."
-    )
+    assert report.verdict.startswith("Not comparable: ")
     assert report.figures and not report.break_even, "the tables are there"
 
 
@@ -545,21 +446,11 @@ def test_an_eager_and_a_compiled_run_show_when_compiling_breaks_even(profiles):
     assert compare(Sides(eager, eager)).break_even == ""
 
 
-def test_launching_is_one_cause_in_eager_and_in_compiled_code(recording):
+def test_launching_is_one_cause_in_eager_and_in_compiled_code(comparison):
     """It moved from "break or eager op", -8.1 ms, to "launch call", +6.9 ms. Nothing breaks here."""
-    sides = (
-        make_side(profile_of(next(recording(name).glob("*.pt.trace.json"))))
-        for name in ("resnet18_eager", "resnet18")
-    )
-    comparison = compare(Sides(*sides))
     parts = {row.part: row.time_us for row in comparison.parts if row.kind == "idle"}
     launches = parts["kernel_launches"]
-    assert launches.baseline == pytest.approx(7381, abs=1) and launches.candidate == pytest.approx(
-        7539, abs=1
-    )
+    assert launches.baseline == pytest.approx(7381, abs=1)
+    assert launches.candidate == pytest.approx(7539, abs=1)
     assert parts["eager_operators"].delta == pytest.approx(-1364, abs=1)
     assert "graph_breaks" not in parts
-    assert comparison.step_time
-    assert sum(row.time_us.delta or 0 for row in comparison.parts) == pytest.approx(
-        change(comparison.step_time)
-    )

@@ -1,5 +1,6 @@
 """kernel_matching.py: which kernels of one run do the work of which of another."""
 
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -26,15 +27,7 @@ def resnets(recording):
 def made(*kernels):
     """Launches from (name, operator, ns): a landmark where the operator is a convolution."""
     return [
-        Launch(
-            name.rstrip("0123456789").rstrip("_"),
-            name,
-            operator,
-            "c" if "conv" in operator else "",
-            -1,
-            "aten",
-            ns,
-        )
+        Launch(re.sub(r"_*\d+$", "", name), name, operator, "c" * ("conv" in operator), -1, "aten", ns)
         for name, operator, ns in kernels
     ]
 
@@ -55,12 +48,8 @@ def test_every_launch_of_a_step_is_in_one_row(resnets):
 def test_what_compilation_fused_stands_beside_what_it_was_fused_from(resnets):
     """Three of resnet18's blocks: bias, batch norm and relu between two convolutions."""
     rows = match_kernels(*resnets)
-    fused = [
-        row
-        for row in rows
-        if row.baseline.operators == ["add_", "cudnn_batch_norm", "clamp_min_"] and row.places == 5
-    ]
-    (row,) = fused
+    fused = ["add_", "cudnn_batch_norm", "clamp_min_"]
+    (row,) = (row for row in rows if row.baseline.operators == fused and row.places == 5)
     assert row.change == "changed" and (row.launches.baseline, row.launches.candidate) == (20, 15)
     assert all("batch_norm_legit" in operator for operator in row.candidate.operators[:1])
     convolutions = [row for row in rows if row.baseline.operators == ["cudnn_convolution"]]
@@ -69,13 +58,10 @@ def test_what_compilation_fused_stands_beside_what_it_was_fused_from(resnets):
 
 
 def test_most_of_the_difference_is_between_rows_that_both_sides_have(resnets):
-    rows = match_kernels(*resnets)
-    alone = sum(
-        (row.time_us.baseline or 0) + (row.time_us.candidate or 0)
-        for row in rows
-        if row.change in ("appeared", "vanished")
-    )
-    assert alone < 0.1 * sum((row.time_us.baseline or 0) + (row.time_us.candidate or 0) for row in rows)
+    times = Counter[str]()
+    for row in match_kernels(*resnets):
+        times[row.change] += round(1000 * ((row.time_us.baseline or 0) + (row.time_us.candidate or 0)))
+    assert times["appeared"] + times["vanished"] < 0.1 * times.total()
 
 
 def test_a_run_is_no_different_from_itself(resnets):
@@ -85,22 +71,13 @@ def test_a_run_is_no_different_from_itself(resnets):
 
 
 def test_numbers_of_inductor_do_not_matter():
-    a = [
-        made(
-            ("triton_poi_fused_add_0", "add", 5), ("conv", "conv2d", 9), ("triton_poi_fused_mul_1", "mul", 2)
-        )
-    ]
-    b = [
-        made(
-            ("triton_poi_fused_add_7", "add", 4), ("conv", "conv2d", 9), ("triton_poi_fused_mul_3", "mul", 4)
-        )
-    ]
-    rows = match_kernels(a, b)
-    assert [(row.change, row.baseline.operators, round((row.time_us.delta or 0) * 1000)) for row in rows] == [
-        ("same", ["mul"], 2),
-        ("same", ["add"], -1),
-        ("same", ["conv2d"], 0),
-    ]
+    conv = ("conv", "conv2d", 9)
+    a = made(("triton_poi_fused_add_0", "add", 5), conv, ("triton_poi_fused_mul_1", "mul", 2))
+    b = made(("triton_poi_fused_add_7", "add", 4), conv, ("triton_poi_fused_mul_3", "mul", 4))
+    rows = match_kernels([a], [b])
+    assert {row.change for row in rows} == {"same"}
+    deltas = [(*row.baseline.operators, round((row.time_us.delta or 0) * 1000)) for row in rows]
+    assert deltas == [("mul", 2), ("add", -1), ("conv2d", 0)]
 
 
 def test_many_kinds_in_one_place():
@@ -161,24 +138,19 @@ def test_an_optimizers_step_is_one_landmark(tmp_path):
     ran = [launch("before", 10, 20, 5), launch("gemm_a", 110, 120, 5), launch("b", 130, 140, 5)]
     write_trace(tmp_path, [step, *(event for events in ran for event in events)])
     before, *inside = step_launches(profile_in(tmp_path))[0]
-    assert before.family == "" and {(one.family, one.unit) for one in inside} == {
-        ("optimizer", inside[0].unit)
-    }
-    assert inside[0].unit >= 0
-    rows = match_kernels([[before, *inside]], [[work("c", "optimizer")]])
-    assert {tuple(row.baseline.kernels): tuple(row.candidate.kernels) for row in rows} == {
-        ("before",): (),
-        ("gemm_a", "b"): ("c",),
-    }
+    assert before.family == "" and {launch.family for launch in inside} == {"optimizer"}
+    (unit,) = {launch.unit for launch in inside}
+    assert unit >= 0
+    matched = changes([before, *inside], [work("c", "optimizer")])
+    assert matched.keys() == {(("before",), ()), (("gemm_a", "b"), ("c",))}
 
 
 def test_landmarks_keep_alike_work_apart():
     """The same operators before and after the convolution: a place each, and only one of them changed."""
-    eager = [
-        made(("ka", "relu", 5), ("kb", "add", 5), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))
-    ]
-    fused = [made(("f", "add_relu", 3), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))]
-    rows = {(tuple(row.baseline.operators), row.change): row for row in match_kernels(eager, fused)}
+    alike = ("ka", "relu", 5), ("kb", "add", 5)
+    eager = made(*alike, ("c", "conv2d", 9), *alike)
+    fused = made(("f", "add_relu", 3), ("c", "conv2d", 9), *alike)
+    rows = {(tuple(row.baseline.operators), row.change): row for row in match_kernels([eager], [fused])}
     # most kernels are the same, so each is a landmark: the first relu and add belong to the fused kernel
     assert rows[("relu", "add"), "changed"].candidate.kernels == ["f"]
     assert rows[("relu",), "same"].launches.baseline == 1
@@ -195,40 +167,28 @@ def test_work_that_only_one_side_has():
 def test_launches_belong_to_the_step_of_their_call(tmp_path):
     """The kernel of step 1 runs in step 2; what nobody calls in a step is left out."""
     steps = [slice_(f"ProfilerStep#{n}", 100 * n, 90, "user_annotation") for n in (1, 2)]
-    events = [
-        *steps,
-        *launch("first", 150, 205, 3),
-        *launch("second", 250, 260, 4),
-        *launch("between", 195, 196, 5),
-    ]
-    write_trace(tmp_path, events)
-    launches = step_launches(profile_in(tmp_path))
-    assert [[(one.name, one.ns) for one in step] for step in launches] == [
-        [("first", 3000)],
-        [("second", 4000)],
-    ]
-    write_trace(tmp_path, events[2:])
-    assert [[one.name for one in step] for step in step_launches(profile_in(tmp_path))] == [
-        ["first", "between", "second"]
-    ]
+    calls = ("first", 150, 205, 3), ("second", 250, 260, 4), ("between", 195, 196, 5)
+    launches = [event for call in calls for event in launch(*call)]
+    write_trace(tmp_path, [*steps, *launches])
+    names = [[(one.name, one.ns) for one in step] for step in step_launches(profile_in(tmp_path))]
+    assert names == [[("first", 3000)], [("second", 4000)]]
+    write_trace(tmp_path, launches)
+    (step,) = step_launches(profile_in(tmp_path))
+    assert [one.name for one in step] == ["first", "between", "second"]
 
 
 def test_shapes_tell_which_of_several_was_added():
     """By names alone the first three would be paired, and the last one would be new."""
 
     def convolutions(*shapes):
+        named = ("conv2d", "convolution")
         return [
-            [
-                Launch("k", f"k{shape}", "conv2d", "convolution", n, "convolution", 1, shape)
-                for n, shape in enumerate(shapes)
-            ]
+            [Launch("k", f"k{shape}", *named, n, "convolution", 1, shape) for n, shape in enumerate(shapes)]
         ]
 
     rows = match_kernels(convolutions("[3]", "[5]", "[7]"), convolutions("[9]", "[3]", "[5]", "[7]"))
-    assert {row.change: (row.baseline.kernels, row.candidate.kernels) for row in rows} == {
-        "same": (["k[3]", "k[5]", "k[7]"],) * 2,
-        "appeared": ([], ["k[9]"]),
-    }
+    values = {row.change: (row.baseline.kernels, row.candidate.kernels) for row in rows}
+    assert values == {"same": (["k[3]", "k[5]", "k[7]"],) * 2, "appeared": ([], ["k[9]"])}
     unknown = match_kernels(convolutions("", ""), convolutions("[3]", "[5]"))
     assert [row.change for row in unknown] == ["same"]
 
@@ -253,12 +213,8 @@ def test_alignment_is_a_common_subsequence(ours, theirs):
         assert pairs
 
 
-KERNELS = st.lists(
-    st.tuples(
-        st.sampled_from(["k_0", "k_1", "m", "c"]), st.sampled_from(["relu", "conv"]), st.integers(1, 9)
-    ),
-    max_size=9,
-)
+NAMES, OPERATORS = st.sampled_from(["k_0", "k_1", "m", "c"]), st.sampled_from(["relu", "conv"])
+KERNELS = st.lists(st.tuples(NAMES, OPERATORS, st.integers(1, 9)), max_size=9)
 
 
 @given(st.lists(KERNELS, max_size=3), st.lists(KERNELS, max_size=3))

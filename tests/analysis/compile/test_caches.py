@@ -91,9 +91,8 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
     )
     assert b"secret" not in summary.SerializeToString()
     rows = cache_lookups(data_of(summary))
-    assert (
-        rows[1].why
-        == "New key. The nearest key, of 0/0, differs in the code of the graph, 1 input, setting max_autotune"
+    assert (rows[1].why or "").endswith(
+        "of 0/0, differs in the code of the graph, 1 input, setting max_autotune"
     )
 
 

@@ -209,7 +209,7 @@ def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
     run(program, tmp_path)
     compiled = answers(tmp_path / "out")
     (inside,) = [row.compile_id for row in compiled.rows if row.compile_id.startswith("!")]
-    assert re.fullmatch(r"!0/\d/0", inside)
+    assert re.fullmatch(r"!0/\d/0", inside) and all(row.duration_s for row in compiled.rows)
     assert "class CompiledAutograd0" in compiled.text(inside, "compiled_autograd_graph")
     assert not compiled.session.compile_data(*compiled.ids).of(other_artifacts)
 
@@ -259,10 +259,8 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     cold, warm = runs
     _check_texts(cold)
     _check_texts(warm)
-    assert {(row.direction, row.result) for row in cold.startup.start_lookups} == {
-        ("forward", "miss"),
-        ("backward", "miss"),
-    }
+    lookups = {(row.direction, row.result) for row in cold.startup.start_lookups}
+    assert lookups == {("forward", "miss"), ("backward", "miss")}
     assert {row.result for row in warm.startup.start_lookups} == {"hit"}
     whole = [row.time_saved_s for row in warm.startup.start_lookups if row.cache == "AOTAutograd cache"]
     assert sum(time or 0 for time in whole) > 0

@@ -25,10 +25,8 @@ def test_each_issue_stands_once_with_its_line_where_that_is_known() -> None:
     issues = [missing, taken, placed, placed, later]
     summary = pb.CompileSummary(compilations=[an_export(1), an_export(0)], export_issues=issues)
     answer = data_of(summary).of(exports)
-    assert [(row.compile_id, row.line, row.issues) for row in answer.exports] == [
-        ("export/0", 9, 0),
-        ("export/1", 10, 2),
-    ]
+    values = [(row.compile_id, row.line, row.issues) for row in answer.exports]
+    assert values == [("export/0", 9, 0), ("export/1", 10, 2)]
     assert [(row.kind, row.subject, row.line, row.times) for row in answer.issues] == [
         ("missing fake kernel", "my.op", None, 1),
         ("value of the example input used", "u0 > 3", 4, 2),

@@ -74,10 +74,7 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
         (frame,) = frame_versions(profile)
         assert [(row.compile_id, row.calls) for row in frame.versions] == [("0/0", 1), ("0/1", 2)]
     assert headline(profile) == "1 function ran in more than one version: it was recompiled."
-    assert (
-        headline(profile_with(tmp_path, call("0/0", 0, 5)))
-        == "Recompiles are unknown: there is no compile data."
-    )
+    assert headline(profile_with(tmp_path, call("0/0", 0, 5))).startswith("Recompiles are unknown")
 
 
 def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
@@ -134,7 +131,5 @@ def test_the_version_that_was_compiled_expects_the_new_value():
 def test_what_torch_made_dynamic_names_the_new_value_of_a_guard(log_of):
     first = recompiles(data_of(log_of("recompiles")))[0]
     assert (first.guards[0].source, first.guards[0].old, first.guards[0].new) == ("s", "0.0", "1.0")
-    assert [(row.source, row.before, row.now) for row in first.dynamic] == [
-        ("L['x']", "8", "16"),
-        ("L['s']", "0.0", "1.0"),
-    ]
+    values = [(row.source, row.before, row.now) for row in first.dynamic]
+    assert values == [("L['x']", "8", "16"), ("L['s']", "0.0", "1.0")]

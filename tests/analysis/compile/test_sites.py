@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME
-from traces import AUTOGRAD, Event, launch, slice_
+from traces import AUTOGRAD, Event, compiled_call, launch, slice_
 
 
 def reported(compile_id: str, line: int) -> GraphBreak:
@@ -41,6 +41,11 @@ def log(*breaks: GraphBreak) -> CompileData:
     return data_of(CompileSummary(graph_breaks=breaks, compilations=[*map(compiled, breaks), *resumed]))
 
 
+def given_up(compile_id: str, function: str) -> Compilation:
+    failure = Failure(type="Unsupported", reason="graph break in loop")
+    return Compilation(key=CompileKey(compile_id=compile_id), function=function, failure=failure)
+
+
 def compiled(row: GraphBreak) -> Compilation:
     return Compilation(key=row.key, function="f")
 
@@ -49,10 +54,8 @@ def broken(compile_id: str, at: float, gap: float) -> list[Event]:
     """A call whose graph breaks, and the call that resumes it, with `gap` between their graphs."""
     until = at + 15 + gap
     return [
-        slice_(f"Torch-Compiled Region: {compile_id}", at, gap + 40),
-        slice_("## Call CompiledFxGraph a ##", at + 5, 10),
-        slice_(f"Torch-Compiled Region: 9{compile_id}", until - 4, 20),
-        slice_("## Call CompiledFxGraph b ##", until, 10),
+        *compiled_call(compile_id, (at, gap + 40), (at + 5, 10)),
+        *compiled_call(f"9{compile_id}", (until - 4, 20), (until, 10)),
     ]
 
 
@@ -86,16 +89,9 @@ def test_without_a_trace_none_has_a_price(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) -> None:
-    about = profile(
-        tmp_path,
-        log(reported("0/0", 7), reported("1/0", 9), reported("5/0", 11)),
-        {"0/0": 40, "1/0": 20},
-        {"0/0": 20, "1/0": 20},
-    )
-    assert headline(about) == (
-        "2 of 3 graph break sites ran. No cost is predicted. The direct cost is 50.0 µs per step, 20.0 % of the "
-        "profiled step."
-    )
+    data = log(reported("0/0", 7), reported("1/0", 9), reported("5/0", 11))
+    about = profile(tmp_path, data, {"0/0": 40, "1/0": 20}, {"0/0": 20, "1/0": 20})
+    assert headline(about).startswith("2 of 3 graph break sites ran. No cost is predicted.")
     assert saved_us(about) is None and direct_us(about) == 50
     assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
     assert (break_sites(about)[0].why_no_cost or "").endswith("no GPU work")
@@ -118,17 +114,14 @@ def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     data = log(reported("0/0", 7))
     not_run = profile(tmp_path, data)
     assert headline(not_run) == "1 graph break site with unknown cost. Not executed in this span."
-    assert headline(answered(profile(tmp_path, data), graph_break_costs, None)).startswith(
-        "1 graph break site. The cost is unknown: the trace has no compile log and no Python stacks"
-    )
-    assert headline(profile(tmp_path, data, {"0/0": 60}, steps=0)).startswith(
-        "1 graph break site ran. No cost is predicted. The direct cost is 60.0 µs in this span, "
-    )
+    unknown = headline(answered(profile(tmp_path, data), graph_break_costs, None))
+    assert unknown.startswith("1 graph break site. The cost is unknown: the trace has no compile log")
+    without_steps = headline(profile(tmp_path, data, {"0/0": 60}, steps=0))
+    assert "The direct cost is 60.0 µs in this span" in without_steps
     without_log = answered(profile(tmp_path, None), graph_break_costs, None)
     assert headline(without_log).startswith("Graph breaks are unknown") and count_sites(without_log) is None
-    assert (
-        headline(profile(tmp_path, log())) == "No graph breaks." and saved_us(profile(tmp_path, log())) == 0
-    )
+    none = profile(tmp_path, log())
+    assert headline(none) == "No graph breaks." and saved_us(none) == 0
 
 
 def test_breaks_of_a_thread_without_operators_are_unknown(tmp_path: Path) -> None:
@@ -142,9 +135,7 @@ def test_breaks_of_a_thread_without_operators_are_unknown(tmp_path: Path) -> Non
     logged = profile_with(tmp_path, [*seen, *other], log(reported("0/0", 7)))
     (site,) = break_sites(logged)
     assert (site.why_no_cost or "").startswith(f"Thread {AUTOGRAD} launched 5 of 5 kernels")
-    assert headline(logged).startswith(
-        f"1 graph break site. The cost is unknown: Thread {AUTOGRAD} launched 5 of 5 kernels"
-    )
+    assert f"The cost is unknown: Thread {AUTOGRAD} launched 5 of 5 kernels" in headline(logged)
     assert count_sites(logged) == 1 and saved_us(logged) is None
     assert saved_us(profile_with(tmp_path, [*seen, *other], log())) == 0
 
@@ -159,47 +150,24 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
     events = [slice_("Torch-Compiled Region: 0/0", 100 * n, 50) for n in range(3)]
     data = log(reported("0/0", 7), reported("5/0", 9))
     ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
-    assert (
-        ran.why_no_cost
-        == "Regions that end at this break ran 3 times, but no compiled graph ran on both sides"
-    )
+    assert (ran.why_no_cost or "").startswith("Regions that end at this break ran 3 times")
     assert other.why_no_cost == "Not executed in this span"
 
 
 def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
-    key = CompileKey(compile_id="0/0")
-    failure = Failure(type="Unsupported", reason="graph break in loop")
-    data = data_of(
-        CompileSummary(
-            compilations=[Compilation(key=key, function="forward", failure=failure)],
-            graph_breaks=[reported("0/0", 7)],
-        )
-    )
-    assert headline(profile(tmp_path, data)) == (
-        "1 graph break site with unknown cost. forward runs eagerly, so no compiled graph follows the break."
-    )
+    summary = CompileSummary(graph_breaks=[reported("0/0", 7)], compilations=[given_up("0/0", "forward")])
+    said = headline(profile(tmp_path, data_of(summary)))
+    assert said.endswith("forward runs eagerly, so no compiled graph follows the break.")
 
 
 def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Path) -> None:
-    def given_up(compile_id: str, function: str) -> Compilation:
-        return Compilation(
-            key=CompileKey(compile_id=compile_id), function=function, failure=Failure(type="Unsupported")
-        )
-
-    breaks = [
-        reported("0/0", 7),
-        reported("1/0", 7),
-        reported("2/0", 8),
-        reported("3/0", 9),
-        reported("4/0", 10),
-    ]
+    breaks = [reported(f"{frame}/0", line) for frame, line in enumerate((7, 7, 8, 9, 10))]
     summary = CompileSummary(compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks)
     events = [slice_("Torch-Compiled Region: 2/0", 100 * n, 50) for n in range(3)]
     about = answered(profile_with(tmp_path, events, data_of(summary)), graph_break_costs, [])
     assert graph_break_sites(about)[0].why_no_cost == (
         "f and g run eagerly, so no compiled graph follows the break"
     )
-    assert headline(about) == (
-        "4 graph break sites with unknown cost. f and g run eagerly, so no compiled graph follows the break. Regions "
-        "that end at this break ran 3 times, but no compiled graph ran on both sides. Not executed in this span."
-    )
+    said = headline(about)
+    assert said.startswith("4 graph break sites with unknown cost. f and g run eagerly")
+    assert said.endswith("Not executed in this span.") and "ran 3 times" in said

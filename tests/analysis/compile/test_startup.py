@@ -33,6 +33,8 @@ START_NS = START_US * 1000
 S = 1_000_000  # µs
 PLAIN, TUNED = "[c0] inductor_config[max_autotune]: False", "[c1] inductor_config[max_autotune]: True"
 CODE, OTHER_CODE = "[g1] gm: GraphModule()", "[g2] gm: GraphModule()"
+CALLER = {"line": 9, "name": "main", "filename": "/train.py"}
+METRICS = {"co_name": "forward", "co_filename": "/m.py", "co_firstlineno": 3}
 GRAPH = (
     "class {}(torch.nn.Module):\n  def forward(self, x):\n"
     "    # File: /m.py:4 in forward, code: x + 1\n    add = aten.add(x, {});  x = None\n"
@@ -61,9 +63,7 @@ def process(
     parts = [code, setting, *more_parts]
     records = [
         mark("B", "entire_frame_compile", 0),
-        Record(
-            envelope("dynamo_start", {"stack": [{"line": 9, "name": "main", "filename": "/train.py"}] * 2})
-        ),
+        Record(envelope("dynamo_start", {"stack": [CALLER, CALLER]})),
         mark("B", "AOTAutogradCache.inductor_load" if hit else "create_aot_dispatcher_function", begin),
         *(
             (
@@ -81,11 +81,7 @@ def process(
         ),
         mark("E", "AOTAutogradCache.inductor_load" if hit else "create_aot_dispatcher_function", end),
         mark("E", "entire_frame_compile", end + S),
-        Record(
-            envelope(
-                "compilation_metrics", {"co_name": "forward", "co_filename": "/m.py", "co_firstlineno": 3}
-            )
-        ),
+        Record(envelope("compilation_metrics", METRICS)),
     ]
     summary = summary_of(records, readable=True, payloads=True)
     environment = summary.environment
@@ -122,29 +118,18 @@ def test_the_innermost_span_has_the_time() -> None:
 
 def test_every_nanosecond_belongs_to_one_part() -> None:
     parts = start("cold", process()).data.of(parts_ns)
-    s = 10**9
-    assert parts == {
-        "imports": 5 * s,
-        "preparing": 4 * s,
-        "dynamo": 2 * s,
-        "aot_autograd": 3 * s,
-        "inductor": 5 * s,
-        "steps": 1 * s + 1,
-    }
+    seconds = {"imports": 5, "preparing": 4, "dynamo": 2, "aot_autograd": 3, "inductor": 5}
+    assert parts == {**{name: s * 10**9 for name, s in seconds.items()}, "steps": 10**9 + 1}
     rows = start("cold", process()).data.of(start_parts)
-    assert (
-        sum(row.time_s for row in rows) == to_seconds(20 * s + 1) and sum(row.percent for row in rows) == 100
-    )
+    assert sum(row.time_s for row in rows) == to_seconds(20 * 10**9 + 1)
+    assert sum(row.percent for row in rows) == 100
 
 
 def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not() -> None:
-    summary = summary_of(
-        record for at in (0, 5000, 90_000) for record in a_compilation(f"{at // 5000}/0", at)
-    )
-    summary.steps.first.append(
-        FirstStep(start_ns=START_NS - 3_000_000, end_ns=START_NS + 6_500_000, compiled=True)
-    )
-    summary.steps.first.append(FirstStep(start_ns=START_NS + 7_000_000, end_ns=START_NS + 8_000_000))
+    begins = 0, 5000, 90_000
+    summary = summary_of(record for at in begins for record in a_compilation(f"{at // 5000}/0", at))
+    for begin, end, compiled in ((-3_000_000, 6_500_000, True), (7_000_000, 8_000_000, False)):
+        summary.steps.first.add(start_ns=START_NS + begin, end_ns=START_NS + end, compiled=compiled)
     summary.environment.imported_ns = START_NS - 1_000_000
     summary.cache_transfers.add(load=True, start_ns=START_NS - 500_000, duration_ns=200_000)
     parts = start("r", summary).data.of(parts_ns)
@@ -182,9 +167,7 @@ def test_settings_that_slow_a_start_up_are_named(name: str, value: str) -> None:
 
 def test_without_times_it_says_so() -> None:
     said = answer(start("r", CompileSummary()))
-    assert said.sentences == (
-        "The start-up of this process is unknown: no compilation with a time was recorded.",
-    )
+    assert len(said.sentences) == 1 and "unknown" in said.sentences[0]
     assert not said.parts and not said.start_lookups
 
 
@@ -200,17 +183,10 @@ def test_a_log_counts_from_its_first_compilation() -> None:
 def test_a_cold_start_next_to_a_warm_one() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
     said = answer(cold, warm)
-    assert said.sentences[0].startswith(
-        "The start-up took 20.0 s until the first steady step. 10.0 s of this (50.0 %) is compiling, mainly in "
-        "Inductor (5.00 s) and "
-    )
-    assert said.sentences[1].startswith(
-        "2 of 2 lookups in the compile caches missed. Hits would have saved up to 8.00 s"
-    )
-    assert [(row.cache, row.spent_s) for row in said.start_lookups] == [
-        ("AOTAutograd cache", 8.0),
-        ("FX graph cache", 5.0),
-    ]
+    assert all(text in said.sentences[0] for text in ("20.0 s", "10.0 s of this (50.0 %)", "(5.00 s)"))
+    assert said.sentences[1].startswith("2 of 2 lookups") and "8.00 s" in said.sentences[1]
+    lookups = [(row.cache, row.spent_s) for row in said.start_lookups]
+    assert lookups == [("AOTAutograd cache", 8.0), ("FX graph cache", 5.0)]
     assert start_findings(Starts(cold, (warm,))) == []  # a first run cannot hit
 
 
@@ -259,6 +235,5 @@ def test_the_route_and_the_report_know_the_other_runs(tmp_path: Path) -> None:
     assert said.start_lookups[1].differs == "setting max_autotune (False → True)"
     report = read_report(str(tmp_path))
     assert [row.startup == said for run in report.runs for row in run.workers] == [False, True]
-    assert [(row.rule, row.run, row.severity) for row in report.findings if row.rule == "cold_start"] == [
-        ("cold_start", "b", "info")
-    ]
+    (cold,) = (row for row in report.findings if row.rule == "cold_start")
+    assert (cold.run, cold.severity) == ("b", "info")

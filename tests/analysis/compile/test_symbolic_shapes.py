@@ -91,12 +91,8 @@ def test_the_shapes_of_a_recording(recording: Recording) -> None:
     (log,) = recording("recompiles").glob("*.log")
     data = data_of(read_log(str(log)))
     answer = symbolic_shapes(data, 0, "0/1")
-    assert [(row.symbol, row.value, row.source) for row in answer.symbols] == [
-        ("s77", "16", "L['x'].size()[0]"),
-        ("zf72", "1.0", "L['s']"),
-    ]
+    rows = [(row.symbol, row.value, row.source) for row in answer.symbols]
+    assert rows == [("s77", "16", "L['x'].size()[0]"), ("zf72", "1.0", "L['s']")]
     assert [row.expression for row in answer.guards] == ["64*s77 <= 2147483647"]
-    assert [(row.source, row.before, row.now) for row in changed_inputs(data, (0, "0/1"))] == [
-        ("L['x']", "8", "16"),
-        ("L['s']", "0.0", "1.0"),
-    ]
+    values = [(row.source, row.before, row.now) for row in changed_inputs(data, (0, "0/1"))]
+    assert values == [("L['x']", "8", "16"), ("L['s']", "0.0", "1.0")]

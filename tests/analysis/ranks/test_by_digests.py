@@ -16,27 +16,11 @@ _OF_RANKS = ("late_rank", "ranks_take_turns", "uneven_stages")
 
 
 JOBS = (
-    "accumulated",
-    "compiled_on_main_rank",
-    "exposed_communication",
-    "gradients_in_one_bucket",
-    "healthy_ddp",
-    "healthy_fsdp2",
-    "healthy_tp",
-    "late_loader",
-    "lone_recompile",
-    "nccl_loop",
-    "photos_scaled_by_host",
-    "python_late_rank",
-    "python_late_rank_of_split_layers",
-    "rotating",
-    "shards_of_nearly_one_size",
-    "slow_gpu",
-    "stages_in_turn",
-    "sync_on_one_rank",
-    "uneven_work",
-    "validated_by_main_rank",
-    "wrapped_one_by_one",
+    *("accumulated", "compiled_on_main_rank", "exposed_communication", "gradients_in_one_bucket"),
+    *("healthy_ddp", "healthy_fsdp2", "healthy_tp", "late_loader", "lone_recompile", "nccl_loop"),
+    *("photos_scaled_by_host", "python_late_rank", "python_late_rank_of_split_layers", "rotating"),
+    *("shards_of_nearly_one_size", "slow_gpu", "stages_in_turn", "sync_on_one_rank", "uneven_work"),
+    *("validated_by_main_rank", "wrapped_one_by_one"),
 )
 
 

@@ -35,13 +35,8 @@ def test_by_label_and_size(tmp_path: Path) -> None:
         *launch("ampere_sgemm_32x32_tn", 70, 500, 2),
     ]
     large, small, unknown = rows_of(write_trace(tmp_path, events))
-    assert (large.name, large.size_bytes, large.kernels, large.time_us, large.gb_s) == (
-        "all_reduce",
-        4000,
-        1,
-        50,
-        0.08,
-    )
+    assert (large.name, large.size_bytes) == ("all_reduce", 4000)
+    assert (large.kernels, large.time_us, large.gb_s) == (1, 50, 0.08)
     assert (small.size_bytes, small.kernels, small.mean_us, small.min_us, small.max_us) == (2000, 2, 6, 4, 8)
     assert small.gb_s == 0.5
     assert (unknown.name, unknown.size_bytes, unknown.gb_s) == ("ncclDevKernel_SendRecv", None, None)

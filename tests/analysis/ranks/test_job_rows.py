@@ -70,10 +70,8 @@ def test_the_calls_of_one_instance_lead_to_the_timelines_of_their_ranks(tmp_path
     }
     made = written(tmp_path, events)
     (row,) = made.of(collective_rows)
-    assert [(one.rank, one.start_us, one.wait_us, one.transfer_us) for one in row.most_waiting] == [
-        (0, 0, 30, 10),
-        (1, 30, 0, 10),
-    ]
+    values = [(one.rank, one.start_us, one.wait_us, one.transfer_us) for one in row.most_waiting]
+    assert values == [(0, 0, 30, 10), (1, 30, 0, 10)]
     for one, traced in zip(row.most_waiting, made.ranks):
         trace = traced.profile.trace
         ns = trace.window()[0] + one.timeline_ns + round(1000 * one.start_us)

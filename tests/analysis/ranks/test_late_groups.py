@@ -50,19 +50,12 @@ def test_ranks_that_share_nothing_but_the_cause_are_one_finding(tmp_path: Path, 
     usual = step_of_job_ns(training(healthy, ranks, 5, lambda rank, step: Does()).of(job_clocks))
     for job in both(traced):
         (row,) = of_ranks(job)
-        assert (row.rule, row.severity, row.where) == (
-            "late_rank",
-            "critical",
-            [f"ranks {listed}", "train.py:12"],
-        )
+        assert (row.rule, row.severity) == ("late_rank", "critical")
+        assert row.where == [f"ranks {listed}", "train.py:12"]
         assert row.title.startswith(
-            f"{len(late_ranks)} of {ranks} ranks ({listed}) arrive up to 20.0 ms late per step, and the others wait "
-            "20.0 ms per step for them. All are late for the same reason. Rank "
+            f"{len(late_ranks)} of {ranks} ranks ({listed}) arrive up to 20.0 ms late"
         )
-        assert (
-            "runs Python for 20.0 ms per step at train.py:12. Without the delay, a step takes about"
-            in row.title
-        )
+        assert "runs Python for 20.0 ms per step at train.py:12" in row.title
         assert row.evidence["ranks"] == len(late_ranks) and row.predicted
         gain_ns = 1000 * row.predicted.gain_us
         assert gain_ns == pytest.approx(20 * MS, rel=0.02)
@@ -214,10 +207,8 @@ def test_lateness_without_two_clusters_has_its_peers_in_the_middle() -> None:
     """Nor has it where fewer than a quarter are early, or two: they may do less by design."""
     rising = np.arange(64) * MS
     assert early_ranks(rising).all() and early_ranks(np.zeros(64, np.int64)).all()
-    assert (
-        early_ranks(np.array([0] * 15 + [9 * MS] * 49)).all()
-        and early_ranks(np.array([0, 0, MS, MS, MS])).all()
-    )
+    assert early_ranks(np.array([0] * 15 + [9 * MS] * 49)).all()
+    assert early_ranks(np.array([0, 0, MS, MS, MS])).all()
     two = np.array([9 * MS, 0] * 24 + [9 * MS] * 16)
     assert early_ranks(two).tolist() == (two == 0).tolist()
     assert early_ranks(two + rising // 50).tolist() == (two == 0).tolist()

@@ -75,9 +75,7 @@ def test_two_real_ranks(recording: Recording) -> None:
     """Of torch 2.8: rank 1 alone was given another size."""
     session = Session([("", str(recording("old_logs") / "2.8.0"))])
     answer = rank_differences(session.ranks("ddp"))
-    assert [(row.compile_id, row.function, row.ranks) for row in answer.differences] == [
-        ("0/1", "inner", [0]),
-        ("0/1", "inner", [1]),
-    ]
+    values = [(row.compile_id, row.function, row.ranks) for row in answer.differences]
+    assert values == [("0/1", "inner", [0]), ("0/1", "inner", [1])]
     assert answer.sentences[0] == "There is 1 difference between what the 2 ranks compiled."
     assert whole_report(session).runs[-1].ranks == answer

@@ -17,15 +17,10 @@ def test_threads_worked_side_by_side_for_as_long_as_two_did(tmp_path: Path) -> N
     answer = cpu(profile_with(tmp_path, events))
     rows = {row.thread: (row.busy_us, row.busy_percent, row.calls) for row in answer.threads}
     assert rows == {f"thread {MAIN}": (60, 30, 2), f"thread {AUTOGRAD}": (150, 75, 2)}
-    assert answer.sentences == (
-        f"2 threads worked, thread {AUTOGRAD} the most (75.0 % of 200 µs). Two or more worked at the same time "
-        "for 5.00 % of the span.",
-    )
+    (said,) = answer.sentences
+    assert f"thread {AUTOGRAD} the most (75.0 % of 200 µs)" in said and said.endswith("5.00 % of the span.")
 
 
 def test_an_empty_trace_says_so_alone(tmp_path: Path) -> None:
     answer = cpu(profile_with(tmp_path, [slice_("ProfilerStep#1", 0, 9, "user_annotation")]))
-    assert answer.sentences == (
-        "No operators, compiled graphs or compiler phases were recorded on any thread.",
-    )
-    assert answer.threads == ()
+    assert answer.threads == () and answer.sentences[0].startswith("No operators")

@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, achieved,
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_triton_kernels
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel, CompileKey, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
@@ -36,8 +36,9 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.devices import Peak
 from tb_torchcompile_plugin.torch_names.kernels import category_of, may_multiply
-from traces import Event, kernel, launch, slice_, write_trace
+from traces import Event, kernel, launch, slice_, step, write_trace
 
+OCCUPANCY = "est. achieved occupancy %"
 WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
 Open = Callable[[str], list[Profile]]
 
@@ -77,10 +78,8 @@ def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
     (span,) = opened("resnet18")
     rows = {row.name: row for row in table(span).rows if row.category.startswith("triton")}
     relu = rows["triton_poi_fused__native_batch_norm_legit_functional_relu_12"]
-    assert [(line.line, line.source) for line in relu.lines] == [
-        (269, "x = self.bn1(x)"),
-        (270, "x = self.relu(x)"),
-    ]
+    lines = [(line.line, line.source) for line in relu.lines]
+    assert lines == [(269, "x = self.bn1(x)"), (270, "x = self.relu(x)")]
     assert relu.aten_ops == ["aten._native_batch_norm_legit_functional", "aten.relu"]
     details = kernel_details(span, "0", relu.name, relu.compile_id or "", relu.graph_key or "")
     assert [line.line for line in details.context] == [268, 269, 270, 271]
@@ -104,12 +103,8 @@ def test_a_kernel_is_told_without_a_timeline(opened: Open, monkeypatch: pytest.M
 def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
     (span,) = opened("resnet18")
     for direction in ("forward", "backward"):
-        rows = [
-            row
-            for row in table(span).rows
-            if row.category == "convolution" and row.direction == direction and row.compile_id
-        ]
-        sources = {line.source for row in rows for line in row.lines}
+        rows = (row for row in table(span).rows if row.category == "convolution" and row.compile_id)
+        sources = {line.source for row in rows if row.direction == direction for line in row.lines}
         assert sources and all("conv" in str(line) or "downsample" in str(line) for line in sources)
 
 
@@ -205,9 +200,8 @@ def test_what_a_step_gains_is_what_its_busy_time_loses(opened: Open, name: str) 
 def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open) -> None:
     (span,) = opened("resnet18")
     events = raw_events(span)
-    launches = {
-        event["args"]["External id"]: event for event in events if "kernel_num_gb" in event.get("args", {})
-    }
+    counted = (event for event in events if "kernel_num_gb" in event.get("args", {}))
+    launches = {event["args"]["External id"]: event for event in counted}
     gb, ns = defaultdict[str, float](float), defaultdict[str, float](float)
     for event in events:
         launch = launches.get(event.get("args", {}).get("External id"))
@@ -221,9 +215,7 @@ def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open
         if len(same) == 1:
             assert row.bandwidth_gb_s == pytest.approx(gb[row.name] * 1e9 / ns[row.name], rel=1e-9)
             assert row.bandwidth_percent == pytest.approx((row.bandwidth_gb_s or 0) / 48, rel=1e-12)
-    assert max(row.bandwidth_percent or 0 for row in rows) > 100, (
-        "small ones run out of the cache: never clipped"
-    )
+    assert max(row.bandwidth_percent or 0 for row in rows) > 100, "small ones run out of the cache"
 
 
 def test_shapes_alone_give_an_estimate_that_is_marked(opened: Open, tmp_path: Path) -> None:
@@ -235,11 +227,8 @@ def test_shapes_alone_give_an_estimate_that_is_marked(opened: Open, tmp_path: Pa
         for name in ("kernel_num_gb", "kernel_flop"):
             event.get("args", {}).pop(name, None)
     (tmp_path / "w.1.pt.trace.json").write_text(json.dumps(document))
-    rows = [
-        row
-        for row in table(profile_of(tmp_path / "w.1.pt.trace.json")).rows
-        if row.category.startswith("triton")
-    ]
+    without = table(profile_of(tmp_path / "w.1.pt.trace.json")).rows
+    rows = [row for row in without if row.category.startswith("triton")]
     assert rows and all(row.bandwidth_from == "shapes" for row in rows)
     close = total = 0
     for row in rows:
@@ -254,9 +243,8 @@ def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> No
     """The first convolution of resnet18 by hand: 5 images of 3x224x224, 64 filters of 7x7, stride 2, padding 3."""
     (span,) = opened("resnet18_eager")
     trace = span.trace
-    (first, *_) = [
-        row for row in trace.select(cat="cpu_op") if trace.names[trace.name[row]] == "aten::cudnn_convolution"
-    ]
+    names = ((row, trace.names[trace.name[row]]) for row in trace.select(cat="cpu_op"))
+    first = next(row for row, name in names if name == "aten::cudnn_convolution")
     (rows,) = span.of(kernel_launches)
     places = np.flatnonzero(rows.op == first)
     main = places[np.argmax(rows.dur[places])]
@@ -279,18 +267,11 @@ def test_categories_are_those_that_inductor_prints(opened: Open, recording: Reco
 
 
 def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:
-    step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
-    events = [
-        step,
-        *launch("a", 1, 10, 20),
-        *launch("b", 2, 20, 30),
-        *launch("a", 3, 60, 10),
-        *launch("a", 200, 201, 10),
-    ]
+    """Of a from 10 to 20 and 60 to 70, of b from 30 to 50; what is launched later is in no step."""
+    launches = ("a", 1, 10, 20), ("b", 2, 20, 30), ("a", 3, 60, 10), ("a", 200, 201, 10)
+    events = [step(1, 0, 100), *(event for row in launches for event in launch(*row))]
     rows = {row.name: row for row in table(profile_of(write_trace(tmp_path, events))).rows}
-    assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20), (
-        "10–20 and 60–70; 30–50; what is launched later is not"
-    )
+    assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20)
     assert (rows["a"].twice_as_fast_percent, rows["b"].twice_as_fast_percent) == (10, 10)
 
 
@@ -367,17 +348,10 @@ def test_the_generated_code_tells_which_kernels_the_user_wrote(tmp_path: Path) -
 
 
 def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
-    frames = [
-        slice_("nn.Module: Net_0", 0, 50, "python_function"),
-        slice_("nn.Module: Linear_3", 5, 20, "python_function"),
-    ]
-    events = [
-        *frames,
-        slice_("aten::mm", 8, 6),
-        *launch("k", 10, 12, 4),
-        slice_("aten::mm", 30, 6),
-        *launch("k", 31, 33, 4),
-    ]
+    modules = {"Net_0": (0, 50), "Linear_3": (5, 20)}
+    events = [slice_(f"nn.Module: {name}", *times, "python_function") for name, times in modules.items()]
+    events += [slice_("aten::mm", 8, 6), *launch("k", 10, 12, 4)]
+    events += [slice_("aten::mm", 30, 6), *launch("k", 31, 33, 4)]
     (row,) = table(profile_of(write_trace(tmp_path, events))).rows
     assert sorted(row.modules) == ["Linear_3", "Net_0"]
 
@@ -423,11 +397,7 @@ def test_an_occupancy_that_cannot_be_zero_is_not_known(
     tmp_path: Path, blocks: int, recorded: int, shown: int | None
 ) -> None:
     """132 blocks on 132 multiprocessors: each has its warps. 3 blocks round to zero."""
-    args: dict[str, Any] = {
-        "grid": [blocks, 1, 1],
-        "block": [384, 1, 1],
-        "est. achieved occupancy %": recorded,
-    }
+    args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], OCCUPANCY: recorded}
     properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
     path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
     (row,) = table(profile_of(path)).rows
@@ -514,24 +484,14 @@ def test_what_prepares_a_product_multiplies_nothing(name: str) -> None:
 def test_a_kernel_has_what_triton_compiled_and_tried(tmp_path: Path) -> None:
     """Of the same compilation alone."""
     name = "triton_poi_fused_add_0"
-    rows = [
-        CompiledKernel(
-            key=CompileKey(compile_id=compile_id),
-            name=name,
-            config=config,
-            time_us=time_us,
-            chosen=config == "XBLOCK=8",
-            cache_key="A",
-            spills=2,
-        )
-        for compile_id in ("0/0", "1/0")
-        for config, time_us in (("XBLOCK=8", 5.0), ("XBLOCK=1", 7.0))
-    ]
+    summary = CompileSummary()
+    for compile_id in ("0/0", "1/0"):
+        for config, time_us in (("XBLOCK=8", 5.0), ("XBLOCK=1", 7.0)):
+            row = CompiledKernel(name=name, config=config, time_us=time_us, cache_key="A", spills=2)
+            row.key.compile_id, row.chosen = compile_id, config == "XBLOCK=8"
+            summary.compiled_kernels.append(row)
     events = [slice_("Torch-Compiled Region: 0/0", 0, 100), *launch(name, 10, 200, 5)]
-    profile = profile_with(tmp_path, events, data_of(CompileSummary(compiled_kernels=rows)))
-    details = kernel_details(profile, "0", name, "0/0", "")
+    details = kernel_details(profile_with(tmp_path, events, data_of(summary)), "0", name, "0/0", "")
     assert [(row.config, row.spills, row.configs) for row in details.triton] == [("XBLOCK=8", 2, 2)]
-    assert [(row.compile_id, row.config) for row in details.candidates] == [
-        ("0/0", "XBLOCK=8"),
-        ("0/0", "XBLOCK=1"),
-    ]
+    candidates = [(row.compile_id, row.config) for row in details.candidates]
+    assert candidates == [("0/0", "XBLOCK=8"), ("0/0", "XBLOCK=1")]

@@ -133,14 +133,8 @@ def test_the_longest_kernel_of_an_attention_computes_it(tmp_path: Path) -> None:
     )
     shape = [2, 4, 128, 64]
     values = {"Concrete Inputs": [*[""] * 14, "False", ""]}
-    events = called(
-        "aten::_cudnn_attention_backward",
-        [shape] * 6,
-        ["c10::BFloat16"] * 6,
-        (main, 10),
-        (helper, 3),
-        **values,
-    )
+    name, types = "aten::_cudnn_attention_backward", ["c10::BFloat16"] * 6
+    events = called(name, [shape] * 6, types, (main, 10), (helper, 3), **values)
     figures = achieved(tmp_path, main, events)
     assert figures.tflop_s == pytest.approx(2 * 2 * 4 * 128 * 128 * 5 * 64 / 10e-6 / 1e12)
     assert (figures.tflop_from, figures.precision) == ("shapes", "bf16")
@@ -187,11 +181,5 @@ def test_a_users_own_kernel_is_launched_under_its_name_and_a_number(tmp_path: Pa
 
 def test_what_is_known_of_an_operator() -> None:
     names = ("mm", "cudnn_convolution", "_flash_attention_forward", "add_", "index_put_", "embedding")
-    assert [family_of(f"aten::{name}") for name in names] == [
-        "library",
-        "library",
-        "attention",
-        "aten",
-        None,
-        None,
-    ]
+    rows = [family_of(f"aten::{name}") for name in names]
+    assert rows == ["library", "library", "attention", "aten", None, None]

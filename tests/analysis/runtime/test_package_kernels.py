@@ -73,14 +73,10 @@ def test_with_stacks_all_that_a_call_launches_is_its_packages(tmp_path: Path) ->
 def test_whoever_runs_a_package_has_its_code_and_not_its_compile_time(tmp_path: Path) -> None:
     session = recorded(tmp_path, with_stack=False)
     data = session.compile_data(".", "runner")
-    assert [(row.compile_id, row.status, row.duration_s) for row in data.of(compilations)] == [
-        ("aot/0", "compiled_elsewhere", None),
-        ("aot/1", "compiled_elsewhere", None),
-    ]
+    rows = [(row.compile_id, row.status, row.duration_s) for row in data.of(compilations)]
+    assert rows == [("aot/0", "compiled_elsewhere", None), ("aot/1", "compiled_elsewhere", None)]
     assert read_payload(data, 1) == "code"  # 0 is its own
-    assert [row.status for row in session.compile_data(".", "maker").of(compilations)] == [
-        "compiled",
-        "compiled",
-    ]
+    values = [row.status for row in session.compile_data(".", "maker").of(compilations)]
+    assert values == ["compiled", "compiled"]
     rules = {row.rule for row in session.profile(".", "runner", "2").of(span_findings)}
     assert "nothing_compiled" not in rules

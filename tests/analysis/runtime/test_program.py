@@ -99,12 +99,7 @@ def test_where_runs_ran_is_a_difference_of_its_own() -> None:
 
 def test_runs_belong_together_that_are_named_alike() -> None:
     names = [
-        "bert/eager",
-        "bert/compiled",
-        "gpt/eager",
-        "gpt/warm",
-        "gpt/compiled",
-        "resnet18",
+        *("bert/eager", "bert/compiled", "gpt/eager", "gpt/warm", "gpt/compiled", "resnet18"),
         "resnet18_eager",
     ]
     runs: dict[str, ProgramFacts | None] = dict.fromkeys([*names, "other"])

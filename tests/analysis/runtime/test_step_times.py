@@ -20,13 +20,8 @@ def times(*walls_us: float) -> StepTimes:
 
 def test_statistics_by_hand():
     answer = times(10, 12, 20)
-    assert (answer.steps, answer.mean_us, answer.median_us, answer.min_us, answer.max_us) == (
-        3,
-        14,
-        12,
-        10,
-        20,
-    )
+    assert (answer.steps, answer.mean_us, answer.median_us) == (3, 14, 12)
+    assert (answer.min_us, answer.max_us) == (10, 20)
     assert answer.deviation_us == pytest.approx(28**0.5)
     assert step_times([]) is None
     assert times(5.0).deviation_us is None

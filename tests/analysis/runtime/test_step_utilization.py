@@ -97,6 +97,11 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert (mean.busy_us, mean.idle_us, mean.busy_percent) == (30, 45, 40)
 
 
+OF_LAUNCHES = [
+    cause for cause in HOST_KINDS if cause not in ("waiting_for_ranks", "data_loading", "compiling")
+]
+
+
 @pytest.mark.parametrize(
     ("busy", "communication", "memory", "cause", "bound"),
     [
@@ -106,11 +111,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
         (10, 0, 0, "waiting_for_ranks", "communication"),
         (10, 0, 0, "data_loading", "input"),
         (10, 0, 0, "compiling", "compile"),
-        *(
-            (10, 0, 0, cause, "launch")
-            for cause in HOST_KINDS
-            if cause not in ("waiting_for_ranks", "data_loading", "compiling")
-        ),
+        *((10, 0, 0, cause, "launch") for cause in OF_LAUNCHES),
     ],
 )
 def test_the_largest_part_bounds_a_step(
@@ -205,12 +206,8 @@ def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
     assert (longest.start_us, longest.idle_us, shorter.idle_us) == (10, 60, 5)
     assert (longest.step, longest.cause, longest.launch) == ("ProfilerStep#1", "python", "cudaLaunchKernel")
     assert (longest.after, longest.before, longest.idle["eager_operators_us"]) == ("k", "k", 15)
-    assert {row.name: row.time_us for row in longest.host} == {
-        "train.py(3): f": 32,
-        "aten::mul": 15,
-        "cudaLaunchKernel": 8,
-        "cudaMalloc": 5,
-    }
+    rows = {row.name: row.time_us for row in longest.host}
+    assert rows == {"train.py(3): f": 32, "aten::mul": 15, "cudaLaunchKernel": 8, "cudaMalloc": 5}
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])

@@ -161,7 +161,6 @@ def test_the_largest_list_loses_items_and_small_ones_none() -> None:
     assert said["cut"] == {"row.launches": f"{kept} of 200"} and kept > 30
     assert said["row"]["stack"] == ["a", "b"] and said["next"] == ["show", "compare"]
     said = json.loads(fitted(Answer("kernel", rows | {"code": "z" * 9000}, []), 2000))
-    assert (
-        len(said["row"]["launches"]) > 10 and len(said["row"]["code"]) > 500
-    )  # one does not lose all to the other
+    # one does not lose all to the other
+    assert len(said["row"]["launches"]) > 10 and len(said["row"]["code"]) > 500
     assert said["cut"]["row.code"] == f"{len(said['row']['code'])} of 9000"

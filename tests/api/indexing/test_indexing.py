@@ -147,10 +147,8 @@ def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pyt
 
 
 def test_where_nothing_can_be_read_one_line_says_why(tmp_path: Path, run: Run) -> None:
-    assert run(tmp_path)[::2] == (
-        1,
-        f"tb-torchcompile: {tmp_path}: it contains no trace. Pass a folder with traces, or a trace file.\n",
-    )
+    status, _, err = run(tmp_path)
+    assert status == 1 and err.startswith(f"tb-torchcompile: {tmp_path}: it contains no trace.")
     for number in range(60):
         (tmp_path / f"w{number}.1.pt.trace.json").write_text("no JSON")
     status, out, err = run(tmp_path)
@@ -206,9 +204,7 @@ class TestDisk:
         access = os.access
         monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
         status, _, err = run(job)
-        assert (
-            status == 1 and err.count("this folder is not writable. Choose another one with --out DIR") == 3
-        )
+        assert status == 1 and err.count("this folder is not writable") == 3
         assert names(job) == []
 
 
@@ -250,9 +246,7 @@ class TestProcesses:
         assert main(["index", str(job), "--workers", "2"]) == 0
         out, err = capsys.readouterr()
         assert out == "3 digests written, 0 existed already, 1 failed\n"
-        assert (
-            err.startswith(f"warning: {deadly}: the process that read it was killed") and err.count("\n") == 1
-        )
+        assert err.startswith(f"warning: {deadly}: the process that read it was killed")
         assert names(job) == [f"run/{DIGEST.format(rank)}" for rank in range(3)]
 
     def test_none_outlives_a_command_that_was_killed(self, tmp_path: Path) -> None:

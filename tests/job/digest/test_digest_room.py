@@ -82,12 +82,8 @@ def test_what_is_held_are_the_first_whole_steps(job: TracedJob, cut: Cut) -> Non
     counts = []
     for share in (0.9, 0.7, 0.5, 0.3, 0.0):
         one = cut(job.ranks[0].profile, round(share * size_of(all_of_it)))
-        mine, costs, kept, host = (
-            one.columns.cuts,
-            one.of(details_of).host,
-            len(one.columns.windows.names),
-            int(one.columns.header.host_steps),
-        )
+        mine, costs = one.columns.cuts, one.of(details_of).host
+        kept, host = len(one.columns.windows.names), int(one.columns.header.host_steps)
         counts.append((kept, host))
         assert size_of(one) <= share * size_of(all_of_it) or kept == host == 0
         assert np.array_equal(mine, at[: len(mine)]) and (host == STEPS or mine[-1] == windows.begin[host])

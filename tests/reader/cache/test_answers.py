@@ -292,12 +292,8 @@ def test_answers_count_for_the_limit_of_the_cache(file: File, monkeypatch: pytes
         os.utime(answers._path_and_key(f"row{number}", source)[0], (number, number))
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "2500")
     cache.evict(cache.cache_directory(), "")
-    assert [bool(answers.load(f"row{number}", Named, source)) for number in range(4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    rows = [bool(answers.load(f"row{number}", Named, source)) for number in range(4)]
+    assert rows == [False, False, True, True]
 
 
 def test_the_version_of_an_installed_package_is_not_read_from_its_files(

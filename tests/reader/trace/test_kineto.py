@@ -12,7 +12,7 @@ from kineto_helpers import named
 from recordings import Recording
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Track, read_trace
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS
-from traces import slice_, write_trace
+from traces import memory_event, slice_, write_trace
 
 NAMES = ("breaks", "resnet18", "resnet18_eager", "resnet18_compile", "recompiles", "ddp")
 
@@ -105,17 +105,11 @@ def test_tracks_and_window(recording: Recording) -> None:
 
 def test_memory_flows_and_labels(tmp_path: Path) -> None:
     where = {"pid": 5, "tid": 6}
-    args = {
-        "Total Allocated": 90,
-        "Total Reserved": 100,
-        "Bytes": -10,
-        "Addr": 7,
-        "Device Id": 0,
-        "Device Type": 1,
-    }
     document = [
-        {"ph": "i", "name": "[memory]", "ts": 3.5, "args": args, **where},
-        {"ph": "i", "name": "[memory]", "ts": 1.5, "args": {**args, "Bytes": 10}, **where},
+        *(
+            memory_event(ts, size, 90, address=7, reserved=100) | where
+            for ts, size in ((3.5, -10), (1.5, 10))
+        ),
         {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 4, "ts": 1.0, **where},
         {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "id": 4, "ts": 2.0, **where},
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 9, "ts": 2.0, **where},
@@ -138,12 +132,8 @@ def test_memory_flows_and_labels(tmp_path: Path) -> None:
         "device_type": [1, 1],
         "device_id": [0, 0],
     }
-    assert {name: values.tolist() for name, values in flows.items()} == {
-        "ts": [1000, 2000],
-        "track": [0, 0],
-        "id": [4, 4],
-        "start": [True, False],
-    }
+    actual = {name: values.tolist() for name, values in flows.items()}
+    assert actual == {"ts": [1000, 2000], "track": [0, 0], "id": [4, 4], "start": [True, False]}
     assert trace.phases == {"i": 2, "s": 2, "f": 1, "M": 2, "X": 1}
 
 

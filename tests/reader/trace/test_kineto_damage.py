@@ -237,9 +237,7 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TB_TORCHCOMPILE_MAX_INFLATED_BYTES", "1000000")
     trace = read_trace(str(path))
     assert trace.events == 10
-    assert (
-        "more than 1000000 bytes, the limit set by TB_TORCHCOMPILE_MAX_INFLATED_BYTES" in problems(trace)[0]
-    )
+    assert "more than 1000000 bytes" in problems(trace)[0]
     assert kineto_source.max_inflated_bytes() == 1_000_000
 
 

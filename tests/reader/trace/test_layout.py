@@ -53,78 +53,57 @@ FLOW_END = FLOW.replace('"s"', '"f"') + ', "bp": "e"'
 FORWARD, BACKWARD = (flow.replace("ac2g", "fwdbwd") for flow in (FLOW, FLOW_END))
 EVENTS = (PYTHON, OPERATOR, LAUNCH, KERNEL, MEMORY, FLOW, FLOW_END, BACKWARD, FORWARD)
 
-# (what stands in an event, what stands there instead): valid or not, each may be odd, and none may be read otherwise
-ODD = [
-    *(
-        ("154.801", text)
-        for text in ("-5.000", "0.-05", "12", "1.25", "1.0625", "00.500", "1e3", "NaN", '"7.000"')
+# By what stands in an event, what may stand there instead: valid or not, each may be odd.
+INSTEAD = {
+    "154.801": (
+        *("-5.000", "0.-05", "12", "1.25", "1.0625", "00.500", "1e3", "NaN", '"7.000"'),
+        *("9000000000000.000", "99999999999999999999.000"),
     ),
-    *(
-        ("4374058849649.606", text)
-        for text in ("4374058849649", "-1.500", "1790857026000000.123", "null", "1,500")
+    "4374058849649.606": ("4374058849649", "-1.500", "1790857026000000.123", "null", "1,500"),
+    '"Python parent id": 16': ('"Python parent id": null', '"Python parent id": "16"', '"x": 1'),
+    ": 17,": (": 017,", ": 1.5,", ": -17,", ": 12345678901234567890,", ": 1e2,", ":17,"),
+    '"Ev Idx": 793629': (
+        *('"Ev Idx": 793629, "Python id": 99', '"Python module id": 90, "Ev Idx": 793629'),
+        *('"Ev Idx": 793629, "nested": {"Python id": 3}', '"note": "a \\"Python id\\": 3 b", "Ev Idx": 1'),
     ),
-    *(("154.801", text) for text in ("9000000000000.000", "99999999999999999999.000")),
-    *(
-        ('"Python parent id": 16', text)
-        for text in ('"Python parent id": null', '"Python parent id": "16"', '"x": 1')
+    '"External id": 2562,': (
+        *('"External id": "2562",', '"external id": 2562,', '"External id": 2562, "external id": 7,'),
     ),
-    *(
-        (": 17,", text)
-        for text in (": 017,", ": 1.5,", ": -17,", ": 12345678901234567890,", ": 1e2,", ":17,")
+    '"correlation": 133798': (
+        *('"correlation": 133798, "correlation": 5', '"\\u0063orrelation": 133799'),
+        *('"correlation": 133798, "correlation": -1', '"a\\"correlation": 133798'),
     ),
-    ('"Ev Idx": 793629', '"Ev Idx": 793629, "Python id": 99'),
-    ('"Ev Idx": 793629', '"Python module id": 90, "Ev Idx": 793629'),
-    ('"Ev Idx": 793629', '"Ev Idx": 793629, "nested": {"Python id": 3}'),
-    ('"Ev Idx": 793629', '"note": "a \\"Python id\\": 3 b", "Ev Idx": 1'),
-    ('"External id": 2562,', '"External id": "2562",'),
-    ('"External id": 2562,', '"external id": 2562,'),
-    ('"correlation": 133798', '"correlation": 133798, "correlation": 5'),
-    ('"correlation": 133798', '"\\u0063orrelation": 133799'),
-    ('"correlation": 133798', '"correlation": 133798, "correlation": -1'),
-    ('"correlation": 133798', '"a\\"correlation": 133798'),
-    ('"Python id": 17', '"Python id": 17, "Python id": null'),
-    ('"Python id": 17', '"a\\"Python id": 17'),
-    ('"Bytes": -802816', '"Bytes": -802816, "Bytes": 0'),
-    ('"Sequence number": 2153', '"Sequence number": 2153, "Sequence number": -1'),
-    ('"External id": 2562,', '"External id": 2562, "external id": 7,'),
-    ('"Input Dims": [[64, 3]], "Ev Idx": 1', '"Input Dims": [[64, 3]], "Ev Idx": 1, "Input dims": [[9]]'),
-    *(
-        ('"Ev Idx": 1', text)
-        for text in (
-            *('"Ev Idx": 1234567', '"Ev Idx": 12345678', '"Ev Idx": 12345678901234567', '"Ev Idx": 01'),
-            *('"Ev Idx":  1', '"Ev Idx": 1 ', '"Ev Idx": -1', '"Ev Idx": 1, "Ev Idx": 2', '"Ev": 1'),
-            *('"Ev Idx": 1, "more": 2', '"a": "\\"Ev Idx": 1', '"Ev Idx": "1"', '"Ev Idx": [1'),
-        )
+    '"Python id": 17': ('"Python id": 17, "Python id": null', '"a\\"Python id": 17'),
+    '"Bytes": -802816': ('"Bytes": -802816, "Bytes": 0', '"Bytes": --5'),
+    '"Sequence number": 2153': ('"Sequence number": 2153, "Sequence number": -1',),
+    '"Input Dims": [[64, 3]], "Ev Idx": 1': ('"Input Dims": [[64, 3]], "Ev Idx": 1, "Input dims": [[9]]',),
+    '"Ev Idx": 1': (
+        *('"Ev Idx": 1234567', '"Ev Idx": 12345678', '"Ev Idx": 12345678901234567', '"Ev Idx": 01'),
+        *('"Ev Idx":  1', '"Ev Idx": 1 ', '"Ev Idx": -1', '"Ev Idx": 1, "Ev Idx": 2', '"Ev": 1'),
+        *('"Ev Idx": 1, "more": 2', '"a": "\\"Ev Idx": 1', '"Ev Idx": "1"', '"Ev Idx": [1'),
     ),
-    *(
-        ('"tid": 5, "ts"', text)
-        for text in ('"tid": 55, "ts"', '"tid": 0, "ts"', '"tid": "5", "ts"', '"tid": 05, "ts"', '"ts"')
+    '"tid": 5, "ts"': ('"tid": 55, "ts"', '"tid": 0, "ts"', '"tid": "5", "ts"', '"tid": 05, "ts"', '"ts"'),
+    '"est. achieved occupancy %": 0': ('"est. achieved occupancy %": 1e300',),
+    '"name": "fwdbwd"': (
+        *('"name": "fwdbwd", "id": 3', '"name": "fwdbwd", "ts": 5.000', '"name": "fwdbwd", "ts": null'),
+        *('"name": "fwdbwd", "pid": 77', '"name": "fwdbwd", "i\\u0064": 77'),
     ),
-    ('"est. achieved occupancy %": 0', '"est. achieved occupancy %": 1e300'),
-    ('"name": "fwdbwd"', '"name": "fwdbwd", "id": 3'),
-    ('"name": "fwdbwd"', '"name": "fwdbwd", "ts": 5.000'),
-    ('"name": "fwdbwd"', '"name": "fwdbwd", "ts": null'),
-    ('"name": "fwdbwd"', '"name": "fwdbwd", "pid": 77'),
-    ('"name": "fwdbwd"', '"name": "fwdbwd", "i\\u0064": 77'),
-    ('"stream": 7', '"stream": "7"'),
-    ('"stream": 7', '"stream": {"correlation": 3}'),
-    ('"Bytes": -802816', '"Bytes": --5'),
-    ('"Bytes": -802816, ', ""),
-    ('"Total Reserved": 792723456', '"Total Reserved": 7.5'),
-    ('"Input Dims"', '"Input dims"'),
-    ('"name": "train.py(7): step"', '"name": "quo"te"'),
-    ('"name": "train.py(7): step"', '"name": ["a"]'),
-    ('"name": "train.py(7): step"', '"name": "a", "dur": 5'),
-    ('"pid": 5, "tid": 5,', '"pid": "Spans", "tid": null,'),
-    ('"pid": 5, "tid": 5,', '"pid": 5, "tid": 5, "args": {"Python id": 3},'),
-    ('"pid": 5, "tid": 5,', '"pid": 5, "tid": 5,,'),
-    ("ac2g", "other"),
-    ('"id": 133798', '"id": "133798"'),
-    ("    }", "    },"),
-    ("    }", "    }}"),
-    ("\n    }", '\n    }, "id": 3'),
-    ("\n", "\r\n"),
-]
+    '"stream": 7': ('"stream": "7"', '"stream": {"correlation": 3}'),
+    '"Bytes": -802816, ': ("",),
+    '"Total Reserved": 792723456': ('"Total Reserved": 7.5',),
+    '"Input Dims"': ('"Input dims"',),
+    '"name": "train.py(7): step"': ('"name": "quo"te"', '"name": ["a"]', '"name": "a", "dur": 5'),
+    '"pid": 5, "tid": 5,': (
+        *('"pid": "Spans", "tid": null,', '"pid": 5, "tid": 5, "args": {"Python id": 3},'),
+        '"pid": 5, "tid": 5,,',
+    ),
+    "ac2g": ("other",),
+    '"id": 133798': ('"id": "133798"',),
+    "    }": ("    },", "    }}"),
+    "\n    }": ('\n    }, "id": 3',),
+    "\n": ("\r\n",),
+}
+ODD = [(usual, odd) for usual, instead in INSTEAD.items() for odd in instead]
 
 
 # some events of each kind: what most of them have is looked for first in the next chunk

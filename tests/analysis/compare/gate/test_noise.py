@@ -43,11 +43,8 @@ def test_steps_do_not_add_up_to_certainty():
     """A thousand steps of one run say no more of the next run than thirty."""
     random.seed(0)
     few, many = ([round(random.gauss(1000, 10)) for _ in range(number)] for number in (30, 1000))
-    assert (
-        known(noise_of_runs([many], [1000], many, GATE))
-        > 0.5 * known(noise_of_runs([few], [1000], few, GATE))
-        > 20
-    )
+    of_many, of_few = (known(noise_of_runs([steps], [1000], steps, GATE)) for steps in (many, few))
+    assert of_many > 0.5 * of_few > 20
 
 
 def test_the_larger_of_both_counts():
