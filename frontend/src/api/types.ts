@@ -695,18 +695,6 @@ export interface Frame {
   source: string | null;
 }
 
-export interface FrameTime {
-  compile_id: string;
-  calls: number;
-  frame_us: number;
-  guards_us: number;
-  overhead_us: number | null;
-  graphs_us: number;
-  breaks_us: number;
-  called_us: number;
-  other_us: number;
-}
-
 export interface FunctionTime {
   function: string;
   runs: number;
@@ -763,7 +751,6 @@ export interface GpuUtilization {
   longest_gaps: IdleGap[];
   streams: Stream[];
   launch_stats: LaunchStats | null;
-  launch_calls: LaunchCall[];
 }
 
 export interface GraphBreak {
@@ -1180,15 +1167,6 @@ export interface LateReason {
   where: string | null;
   excess_us: number;
   typical_us: number;
-}
-
-export interface LaunchCall {
-  name: string;
-  calls: number;
-  gpu_events: number;
-  time_us: number;
-  median_us: number;
-  max_us: number;
 }
 
 export interface LaunchConfig {
@@ -1896,7 +1874,6 @@ export interface Span {
   graph_break_costs: GraphBreakCost[] | null;
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
-  frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   headlines: Record<string, string>;
   unnamed_cpu_kernels: string;

@@ -15,12 +15,11 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import is_replay
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
@@ -77,17 +76,6 @@ class DeviceInStep(msgspec.Struct, frozen=True):
     idle_us: float
 
 
-class LaunchCall(msgspec.Struct, frozen=True):
-    """All launches through one function of the runtime or driver."""
-
-    name: Annotated[str, column_head("Call")]
-    calls: Annotated[int, column_head(total=True)]
-    gpu_events: Annotated[int, column_head("Kernels and copies", total=True)]
-    time_us: Annotated[float, column_head(bar=True, total=True)]
-    median_us: float
-    max_us: float
-
-
 class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
@@ -120,7 +108,6 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     longest_gaps: list[IdleGap]  # of each device some, longest first
     streams: list[Stream]
     launch_stats: Annotated[LaunchStats | None, column_head("Launch statistics")]
-    launch_calls: list[LaunchCall]
 
 
 class Utilization(NamedTuple):
@@ -151,7 +138,6 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
         longest_gaps=sorted(gaps, key=lambda gap: -gap.idle_us),
         streams=_streams(profile),
         launch_stats=profile.of(launch_stats),
-        launch_calls=_by_function(profile.trace, profile.of(launch_calls)),
     )
 
 
@@ -309,20 +295,3 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
 def percentile_us(ns: Int64s, percent: int = 50) -> float | None:
     """Return a percentile of times, by default the median, in µs; None without any."""
     return float(np.percentile(ns, percent)) / 1000 if len(ns) else None
-
-
-def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
-    """Return one row per function, most time first."""
-    rows = []
-    for same in groups_of_equal(np.arange(len(launches.call)), trace.name[launches.call]):
-        dur = launches.dur[same]
-        row = LaunchCall(
-            name=trace.names[trace.name[launches.call[same[0]]]],
-            calls=len(dur),
-            gpu_events=int(launches.events[same].sum()),
-            time_us=us(dur.sum()),
-            median_us=percentile_us(dur) or 0.0,
-            max_us=us(dur.max()),
-        )
-        rows.append(row)
-    return sorted(rows, key=lambda row: -row.time_us)

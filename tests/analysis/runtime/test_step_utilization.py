@@ -155,7 +155,7 @@ def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert answer == GpuUtilization(None, None, [], "a step", [], [], None, [])
+    assert answer == GpuUtilization(None, None, [], "a step", [], [], None)
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
@@ -172,10 +172,6 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
     assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
     assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
     assert (stats.short_events, stats.short_percent) == (2, 40)
-    assert [(row.name, row.calls, row.time_us) for row in answer.launch_calls] == [
-        ("cudaLaunchKernel", 4, 19),
-        ("cudaMemcpyAsync", 1, 1),
-    ]
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
