@@ -6,7 +6,7 @@ row, too: everything where there is no compile data, and a backward graph that w
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -140,12 +140,6 @@ def _region(
     )
 
 
-def _profiled(profile: Profile, calls: Sequence[regions.RegionCall]) -> list[regions.RegionCall]:
-    """Return the calls that begin in a profiled step; all where there are no steps."""
-    begin = np.array([call.begin for call in calls], np.int64)
-    return [call for call, step in zip(calls, within(profile.of(profiled_time), begin)) if step >= 0]
-
-
 def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
     """Return by compile id the time of its GPU events, and of those launched in a backward graph; None without GPU."""
     trace, names = profile.trace, profile.of(Ownership).names
@@ -192,7 +186,8 @@ def headline(profile: Profile) -> str:
     calls = list(regions.all_calls(profile.of(regions.region_calls)))
     if not calls:
         return "No compiled region ran in this span."
-    calls = _profiled(profile, calls)
+    begin = np.array([call.begin for call in calls], np.int64)
+    calls = [call for call, step in zip(calls, within(windows, begin)) if step >= 0]
     steps = len(profile.of(StepWindows))
     whole, each = ("the profiled steps", "per step") if steps else ("the span", "in this span")
     guards, overhead, graphs = (
@@ -240,18 +235,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     )
 
 
-_SAME = (
-    "key",
-    "compile_id",
-    "epoch",
-    "status",
-    "file",
-    "line",
-    "duration_s",
-    "graph_ops",
-    "guards",
-    "attempts",
-)
+_SHARED = [name for name in CompilationRow.__struct_fields__ if name in Compilation.__struct_fields__]
 
 
 def _rows(compiled: list[Compilation], ran: list[CompiledRegion]) -> Iterator[CompilationRow]:
@@ -259,12 +243,13 @@ def _rows(compiled: list[Compilation], ran: list[CompiledRegion]) -> Iterator[Co
     others = {fields["key"]: fields for region in ran for fields in _calls(region)}
     for row in compiled:
         fields = {"slices": row.compile_id, **others.pop(row.key, {})}
-        fields |= {name: getattr(row, name) for name in _SAME}
-        fields["direction"] = (
-            f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction
-        )
+        fields |= {name: getattr(row, name) for name in _SHARED}
+        if row.parts > 1:
+            fields["direction"] = f"{row.direction} {row.part + 1} of {row.parts}"
+        if row.direction == "backward":
+            fields["breaks"] = None
         fields["function"] = readable_function(row.function)
-        yield CompilationRow(**fields, breaks=row.breaks if row.direction == "forward" else None)
+        yield CompilationRow(**fields)
     yield from (CompilationRow(**fields) for fields in others.values())
 
 

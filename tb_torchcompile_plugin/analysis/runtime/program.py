@@ -47,10 +47,8 @@ _MODES = {"cudagraphs", "reduce", "overhead", "max", "autotune"}
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 Difference = Literal["program", "work", "gpu", "torch"]
-OTHER: dict[Difference, str] = {
-    "program": "execute different programs",
-    "work": "do different work",
-}  # no verdict
+# No verdict.
+OTHER: dict[Difference, str] = {"program": "execute different programs", "work": "do different work"}
 
 
 class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +58,8 @@ class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool | None = None  # whether compiled code ran, or torch compiled anything
     devices: list[str] = []  # names of its GPUs, ["CPU"] of a trace without GPU work
     torch: str = ""
-    sizes: list[
-        list[int]
-    ] = []  # of the tensors of each matrix product, convolution and attention, each number once
+    # Of the tensors of each matrix product, convolution and attention, each number once.
+    sizes: list[list[int]] = []
     calls: dict[str, _Positive] = {}  # of these operators in a step, by kind; without marked steps unknown
     tflop: _Positive | None = None  # of a step; None where no shapes were recorded
 

@@ -46,9 +46,8 @@ class LineBreak(msgspec.Struct, frozen=True):
     """A graph break on the line. This and the next one lead to a row of another panel."""
 
     reason: str
-    cost_us: (
-        float | None
-    )  # by how much a step is shorter without it, see causes/break_costs.py; None where unknown
+    # By how much a step is shorter without it, see causes/break_costs.py; None where unknown.
+    cost_us: float | None
     row: str
     panel: Panel = "graph_breaks"
 
@@ -105,9 +104,7 @@ class ProgramLine(msgspec.Struct, frozen=True):
     # GPU times are None where no kernel is known to compute the line.
     forward_us: Annotated[float | None, column_head(total=True)]
     backward_us: Annotated[float | None, column_head(total=True)]
-    kernel_us: Annotated[
-        float | None, column_head("Forward and backward", hidden=True, total=True)
-    ]  # forward and backward
+    kernel_us: Annotated[float | None, column_head("Forward and backward", hidden=True, total=True)]
     share_percent: Annotated[float | None, column_head("Share of kernel time", hidden=True)]
     host_us: Annotated[float | None, column_head(total=True)]  # see `Program.host_from`
     # beyond what the device needs at least, of kernels of which that is known
