@@ -462,7 +462,6 @@ export interface CoverageRow {
 export interface Cpu {
   sentences: string[];
   threads: CpuThread[];
-  code: string | null;
 }
 
 export interface CpuThread {
@@ -1182,10 +1181,7 @@ export interface LaunchConfig {
 
 export interface LaunchStats {
   launches: number;
-  gpu_events: number;
-  unmatched_events: number;
   launches_per_step: number | null;
-  call_us: number;
   call_median_us: number;
   idle_launches: number;
   latency_median_us: number | null;

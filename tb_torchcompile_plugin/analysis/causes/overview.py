@@ -8,7 +8,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
-from tb_torchcompile_plugin.analysis.causes.registry import words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
@@ -76,7 +76,7 @@ def overview(about: Profile | CompileData) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in about.of(findings).findings if not row.advised]
     gains = [
-        f"{words_of(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
+        f"{PRICED[row.kind].filled(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
         for row in about.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]

@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, differences, program, ran_compiled
+from tb_torchcompile_plugin.analysis.runtime.roofline import TRITON
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
 from tb_torchcompile_plugin.analysis.sheet import column_head
@@ -36,7 +37,6 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprofiled_steps
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
@@ -260,17 +260,16 @@ def _comparison(profile: Profile) -> tuple[Gain, CompileCost | None, str]:
     if facts.tried and not facts.compiled:
         is_known = profile.of(coverage).level != "insufficient" and not profile.of(ran_packages)
         return NOTHING_RAN if is_known else UNKNOWN, facts.cost, ""
-    if baseline_run is None:
-        return _predicted(profile, facts), facts.cost, profile.of(_unsteady)
-    try:
-        baseline = baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
-    except UserError as error:
-        refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
-        return _predicted(profile, facts), facts.cost, refused
-    if why := why_not_comparable(facts, baseline):
-        refused = f"Run {baseline.run} does not show the gain. {why}"
-        return _predicted(profile, facts), facts.cost, refused
-    return *_measured(facts, baseline), ""
+    refused = profile.of(_unsteady)
+    if baseline_run is not None:
+        try:
+            baseline = baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
+            if not (why := why_not_comparable(facts, baseline)):
+                return *_measured(facts, baseline), ""
+            refused = f"Run {baseline.run} does not show the gain. {why}"
+        except UserError as error:
+            refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
+    return _predicted(profile, facts), facts.cost, refused
 
 
 def _measured(run: RunFacts, other: RunFacts) -> tuple[Gain, CompileCost | None]:
@@ -358,7 +357,6 @@ def _long(s: float) -> str:
 
 # The eager step that a compiled one is compared with. Fused kernels become operators in the model of the steps.
 _SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
-_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 
 
 class Assumed(NamedTuple):
@@ -418,7 +416,7 @@ def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
     operators, tensors = np.zeros((2, len(queue_rows)), np.int64)
     for rows in profile.of(kernel_launches):
         for launches in groups(rows) if rows.device != "cpu" else ():
-            if rows.category[launches[0]] in _TRITON:
+            if rows.category[launches[0]] in TRITON:
                 work = indices_in(queue_rows, rows.index[launches])
                 work = work[work >= 0]
                 operators[work], tensors[work] = _made_of(profile, kernel_name(profile, rows, launches))

@@ -135,10 +135,9 @@ class RecomputedForward(PricedCause):
         fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
         for row in self.large(context):
             words = self.filled(row, context.time_unit)
-            if fullest is None:
-                yield self.advise(context, row)
-            elif (fullest.share_percent or 0) < thresholds.memory_percent:
-                yield self.advise(context, row, next_step=f"{words.next_step}. {fullest.sentence()}")
+            if fullest is None or (fullest.share_percent or 0) < thresholds.memory_percent:
+                next_step = f"{words.next_step}. {fullest.sentence()}" if fullest else ""
+                yield self.advise(context, row, next_step=next_step)
             else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}. {predicted}, but {fullest.sentence()}"

@@ -80,10 +80,7 @@ class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
     launches: int
-    gpu_events: Annotated[int, column_head("Kernels and copies")]
-    unmatched_events: Annotated[int, column_head("Kernels and copies without a launch in the trace")]
     launches_per_step: float | None
-    call_us: Annotated[float, column_head("Time in launch calls")]
     call_median_us: Annotated[float, column_head("Time in a launch call, median")]
     idle_launches: Annotated[int, column_head("Launches on an idle stream")]  # idle at the start of the call
     # Of these, from the start of the call to the start of the kernel.
@@ -207,7 +204,15 @@ def utilization(profile: Profile) -> Utilization | None:
         device: _unprofiled(ns[:, counted].sum(axis=1), round(1000 * overhead_us * len(counted)))
         for device, ns in parts.items()
     }
-    means = [_device(device, ns, len(counted)) for device, ns in total.items()]
+    means = [
+        DeviceInStep(
+            device=device,
+            busy_us=us(ns[:WORK].sum()) / len(counted),
+            busy_percent=share_percent(ns[:WORK].sum(), ns.sum()),
+            idle_us=us(ns[WORK:].sum()) / len(counted),
+        )
+        for device, ns in total.items()
+    ]
     return Utilization(step_verdict(total), means)
 
 
@@ -250,17 +255,6 @@ def step_verdict(parts: Mapping[int, Int64s]) -> Verdict:
     return Verdict(bound, share, device, communication_us=us(by_bound["communication"]))
 
 
-def _device(device: int, parts: Int64s, windows: int = 1) -> DeviceInStep:
-    """Return what a device did, in the mean of the windows over which the parts (ns) are summed."""
-    busy, idle = parts[:WORK].sum(), parts[WORK:].sum()
-    return DeviceInStep(
-        device=device,
-        busy_us=us(busy) / windows,
-        busy_percent=share_percent(busy, parts.sum()),
-        idle_us=us(idle) / windows,
-    )
-
-
 def launch_stats(profile: Profile) -> LaunchStats | None:
     """Return the launches of a span; None without GPU events."""
     trace, work, launches = profile.trace, profile.of(gpu_work), profile.of(launch_calls)
@@ -276,10 +270,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
     return LaunchStats(
         launches=len(launches.call),
-        gpu_events=len(work.index),
-        unmatched_events=len(work.index) - int(launches.events.sum()),
         launches_per_step=in_steps / len(steps) if len(steps) else None,
-        call_us=us(launches.dur.sum()),
         call_median_us=percentile_us(launches.dur) or 0.0,
         idle_launches=len(latency),
         latency_median_us=percentile_us(latency),

@@ -63,6 +63,7 @@ class Kernel(msgspec.Struct, frozen=True):
     max_us: Annotated[float, column_head("Longest", hidden=True)]
     # of the span, where concurrent work counts twice
     wall_percent: Annotated[float | None, column_head("Share of the span", hidden=True)]
+    # inductor computed it, estimated from recorded shapes, or what a copy records
     bandwidth_from: Annotated[WorkFrom | None, column_head("Bytes from", hidden=True)]
     bytes_per_launch: Annotated[float | None, column_head("Bytes per launch", hidden=True)]  # the mean
     tflop_s: Annotated[float | None, column_head("TFLOP/s", hidden=True)]
