@@ -1543,7 +1543,6 @@ export interface Program {
   device: 'CPU' | 'GPU' | null;
   kernel_us: number;
   unknown_us: number;
-  steps: number;
   host_from: HostFrom | null;
 }
 

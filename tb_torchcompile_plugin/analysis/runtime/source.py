@@ -126,7 +126,6 @@ class Program(msgspec.Struct, frozen=True):
     device: Literal["GPU", "CPU"] | None  # on which kernels ran
     kernel_us: float  # of all kernels: that of the lines and `unknown_us` together
     unknown_us: float  # of kernels of unknown lines
-    steps: int  # by which all times are divided; 1 where there are none
     # stacks: the time in which a function was the user's innermost one; launches: that of the calls that launched a
     # line's kernels.
     host_from: HostFrom | None
@@ -201,7 +200,6 @@ def source(profile: Profile) -> Program:
         device="GPU" if gpu else "CPU" if times.all else None,
         kernel_us=us(times.all) / steps,
         unknown_us=us(times.unknown) / steps,
-        steps=steps,
         host_from=host_from,
     )
 
