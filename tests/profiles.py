@@ -199,19 +199,6 @@ def operators_split_into_their_parts(profile: Profile) -> None:
         assert sum(part.calls for part in parts) == sum(row.calls for row in rows)
 
 
-def a_frames_time_is_whole(profile: Profile) -> None:
-    for row in ask(profile, "span").frame_times or ():
-        parts = (
-            row.guards_us,
-            row.overhead_us or 0,
-            row.graphs_us,
-            row.breaks_us,
-            row.called_us,
-            row.other_us,
-        )
-        assert total(parts) == ns(row.frame_us)
-
-
 IDENTITIES: tuple[Callable[[Profile], None], ...] = (
     a_devices_time_is_whole,
     kernels_and_categories_are_all_gpu_events,
@@ -219,7 +206,6 @@ IDENTITIES: tuple[Callable[[Profile], None], ...] = (
     the_ledger_sums_to_the_step,
     own_times_sum_to_the_outermost_slices,
     operators_split_into_their_parts,
-    a_frames_time_is_whole,
 )
 
 

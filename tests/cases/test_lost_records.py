@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiles import profile_in, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline, overview
-from tb_torchcompile_plugin.analysis.causes.registry import words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
@@ -90,7 +90,7 @@ def test_a_launch_without_an_operator_has_the_name_of_its_call() -> None:
 
 def test_what_has_no_name_is_said_to_have_none() -> None:
     (row, *_) = case("torchtitan4362_streams").of(predicted_fixes)
-    assert words_of(replace(row, kind="operator", name="")).title.startswith("(no name) takes host time")
+    assert PRICED["operator"].filled(replace(row, name="")).title.startswith("(no name) takes host time")
 
 
 @pytest.mark.parametrize("share", [0.6, 0.9])

@@ -1,15 +1,13 @@
-"""regions.py, graph_break_costs.py, frame_times.py: what a graph break costs, by hand and on a recording."""
+"""regions.py, graph_break_costs.py, compiled_regions.py: what a graph break costs, by hand and on a recording."""
 
 import json
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiles import answered, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_times
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compiled_regions
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.profile.compiled.regions import (
     BreakLine,
@@ -42,10 +40,10 @@ def graph(ts, dur):
 
 
 def priced(folder, events, resumed=(), breaks=None):
-    """(break costs, frame times) with the given compile ids as resume functions."""
+    """(break costs, compiled regions) with the given compile ids as resume functions."""
     known = Resumes(frozenset(resumed), breaks or {}, {})
     profile = answered(profile_with(folder, events), resumes, known)
-    return graph_break_costs(profile), frame_times(profile)
+    return graph_break_costs(profile), compiled_regions(profile)
 
 
 ONE_BREAK = [
@@ -57,14 +55,12 @@ ONE_BREAK = [
 
 def test_a_break_lasts_from_graph_to_graph(tmp_path):
     events = [*ONE_BREAK, kernel("triton_poi_fused_0", 25, 10), kernel("triton_poi_fused_0", 58, 5)]
-    (row,), (frame,) = priced(tmp_path, events, ["1/0"], {"0/0": BreakLine("train.py", 7)})
+    (row,), (first, second) = priced(tmp_path, events, ["1/0"], {"0/0": BreakLine("train.py", 7)})
     assert (row.compile_id, row.resume_compile_id, row.file, row.line) == ("0/0", "1/0", "train.py", 7)
     assert (row.calls, row.host_us, row.resume_guard_us, row.resume_overhead_us) == (1, 30, 4, 3)
     assert row.gpu_idle_us == 30 - 5 - 2  # 30 … 35 and 58 … 60 were busy
-    assert (frame.compile_id, frame.calls, frame.frame_us) == ("0/0", 1, 100)
-    assert (frame.guards_us, frame.overhead_us, frame.graphs_us) == (5 + 4, 2 + 3 + 3, 30)
-    assert (frame.breaks_us, frame.called_us) == (30 - 4 - 3, 0)
-    assert frame.other_us == 100 - 9 - 8 - 30 - 23
+    assert (first.cpu_us, first.guard_us, first.overhead_us, first.graph_us) == (94 - 45, 5, 2 + 3, 10)
+    assert (second.cpu_us, second.guard_us, second.overhead_us, second.graph_us) == (45, 4, 3, 20)
 
 
 def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_path):
@@ -75,26 +71,27 @@ def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_pa
         kernel("triton_poi_fused_0", 25, 10),
         kernel("triton_poi_fused_0", 43, 5),
     ]
-    (row,), (frame,) = priced(tmp_path, events, ["1/0"])
+    (row,), _ = priced(tmp_path, events, ["1/0"])
     assert row.host_us == 30 - 8
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
-    assert (frame.frame_us, frame.breaks_us, frame.other_us) == (100, 23 - 8, 30 + 8)
 
 
 def test_what_another_thread_compiles_meanwhile_is_no_matter_of_a_breaks(tmp_path):
-    (row,), (frame,) = priced(tmp_path, [*ONE_BREAK, slice_("compile_inner", 30, 40, tid=AUTOGRAD)], ["1/0"])
-    assert (row.host_us, frame.breaks_us) == (30, 23)
+    (row,), _ = priced(tmp_path, [*ONE_BREAK, slice_("compile_inner", 30, 40, tid=AUTOGRAD)], ["1/0"])
+    assert row.host_us == 30
 
 
 def test_a_nested_region_that_is_no_resume_is_a_called_frame(tmp_path):
-    costs, frames = priced(tmp_path, ONE_BREAK)
-    assert costs == [] and [frame.compile_id for frame in frames] == ["0/0", "1/0"]
-    assert frames[0].called_us == 95 - 45 and frames[0].breaks_us == 0
+    costs, regions = priced(tmp_path, ONE_BREAK)
+    assert costs == [] and [(row.compile_id, row.cpu_us) for row in regions] == [
+        ("0/0", 94 - 45),
+        ("1/0", 45),
+    ]
 
 
 def test_two_graphs_in_one_region_are_no_break(tmp_path):
-    costs, (frame,) = priced(tmp_path, [region("4/1", 0, 100), *graph(10, 10), *graph(50, 10)])
-    assert costs == [] and (frame.graphs_us, frame.breaks_us, frame.other_us) == (20, 0, 80)
+    costs, (row,) = priced(tmp_path, [region("4/1", 0, 100), *graph(10, 10), *graph(50, 10)])
+    assert costs == [] and (row.graph_us, row.cpu_us) == (20, 100)
 
 
 def test_without_a_graph_before_it_a_break_starts_after_what_prepared_the_region(tmp_path):
@@ -111,34 +108,33 @@ def test_a_resume_without_a_graph_does_not_charge_the_next_break_twice(tmp_path)
         *(region("1/0", 40, 160), pregraph(45, 5)),
         *(region("2/0", 100, 90), *graph(120, 10)),
     ]
-    rows, (frame,) = priced(tmp_path, events, ["1/0", "2/0"])
+    rows, _ = priced(tmp_path, events, ["1/0", "2/0"])
     assert {row.resume_compile_id: row.host_us for row in rows} == {"1/0": 50 - 20, "2/0": 120 - 50}
-    assert frame.breaks_us + frame.overhead_us == 100
 
 
 def test_a_lookup_that_led_nowhere_is_nobodys(tmp_path):
     stray = [lookup(10, 5), lookup(1000, 5)]
     frame = [lookup(10_000, 5), region("0/0", 10_006, 100), *graph(10_010, 50)]
     _, (row,) = priced(tmp_path, stray + frame)
-    assert (row.frame_us, row.guards_us) == (106, 5)
+    assert (row.cpu_us, row.guard_us) == (100, 5)
 
 
 def test_a_lookup_inside_a_region_is_not_the_next_ones(tmp_path):
     first = [lookup(0, 5), region("0/0", 6, 100), *graph(10, 10), lookup(50, 5)]
     _, (_, row) = priced(tmp_path, [*first, lookup(5000, 5), region("1/0", 5006, 100), *graph(5010, 50)])
-    assert (row.compile_id, row.frame_us, row.guards_us) == ("1/0", 106, 5)
+    assert (row.compile_id, row.guard_us) == ("1/0", 5)
 
 
 def test_a_lookup_that_led_to_a_compilation_is_part_of_that(tmp_path):
     compiling = slice_("_compile.compile_inner (dynamo_timed)", 20, 900)
     _, (row,) = priced(tmp_path, [lookup(0, 5), compiling, region("0/0", 1000, 50), *graph(1010, 5)])
-    assert (row.frame_us, row.guards_us) == (50, 0)
+    assert (row.cpu_us, row.guard_us) == (50, 0)
 
 
 def test_a_thousand_nested_regions_are_no_trouble(tmp_path):
     events = [region(f"{n}/0", n, 5000 - 2 * n) for n in range(1500)]
-    _, frames = priced(tmp_path, events, {f"{n}/0" for n in range(1, 1500)})
-    assert [frame.compile_id for frame in frames] == ["0/0"]
+    _, regions = priced(tmp_path, events, {f"{n}/0" for n in range(1, 1500)})
+    assert len(regions) == 1500 and all(row.cpu_us == 2 for row in regions[:-1])
 
 
 def test_without_a_gpu_idle_is_unknown(tmp_path):
@@ -151,42 +147,9 @@ def test_a_region_cut_off_at_the_end_of_the_trace_still_counts(tmp_path):
     assert row.host_us == 55 - 30  # up to the end of what prepared the resumed region
 
 
-moments = st.tuples(st.integers(0, 90), st.integers(1, 60))
-parts = st.lists(
-    st.tuples(st.sampled_from([lookup, pregraph, prologue, lambda ts, dur: graph(ts, dur)[0]]), moments),
-    max_size=8,
-)
-regions_ = st.lists(st.tuples(st.sampled_from(["0/0", "1/0", "2/0"]), moments), min_size=1, max_size=4)
-
-
-@given(parts, regions_)
-def test_the_parts_sum_to_the_frame_whatever_crosses(tmp_path_factory, parts, regions_):
-    events = [make(*at) for make, at in parts] + [region(compile_id, *at) for compile_id, at in regions_]
-    costs, frames = priced(tmp_path_factory.mktemp("frames"), events, ["1/0", "2/0"])
-    for row in frames:
-        known = (
-            row.guards_us
-            + (row.overhead_us or 0)
-            + row.graphs_us
-            + row.breaks_us
-            + row.called_us
-            + row.other_us
-        )
-        assert known == row.frame_us and row.other_us >= 0
-    assert all(row.host_us >= 0 for row in costs)
-
-
 def span_of(folder):
     (worker,) = read_report(str(folder)).runs[0].workers
     return json.loads(msgspec.json.encode(worker.spans[0]))
-
-
-def test_compiling_is_no_part_of_a_frame(recording):
-    """`recompiles` compiles for 46 s between a lookup and the region that the compilation made."""
-    span = span_of(recording("recompiles"))
-    host = {row["compile_id"]: row["cpu_us"] for row in span["compiled_regions"]}
-    for row in span["frame_times"]:
-        assert host[row["compile_id"]] <= row["frame_us"] <= host[row["compile_id"]] + 2000
 
 
 def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(recording):
@@ -242,7 +205,7 @@ def test_stacks_tell_of_resumes_where_there_is_no_log(recording, tmp_path):
 def test_with_neither_log_nor_stacks_nobody_knows(tmp_path):
     write_trace(tmp_path, ONE_BREAK)
     span = span_of(tmp_path)
-    assert span["graph_break_costs"] is None and span["frame_times"] is None
+    assert span["graph_break_costs"] is None
     assert [row["calls"] for row in span["compiled_regions"]] == [1, 1]
 
 

@@ -8,7 +8,6 @@ type WordSet =
   | 'statuses'
   | 'device_parts'
   | 'bounds'
-  | 'frame_parts'
   | 'columns'
   | 'unknowns';
 

@@ -462,7 +462,6 @@ export interface CoverageRow {
 export interface Cpu {
   sentences: string[];
   threads: CpuThread[];
-  code: string | null;
 }
 
 export interface CpuThread {
@@ -677,18 +676,6 @@ export interface Frame {
   source: string | null;
 }
 
-export interface FrameTime {
-  compile_id: string;
-  calls: number;
-  frame_us: number;
-  guards_us: number;
-  overhead_us: number | null;
-  graphs_us: number;
-  breaks_us: number;
-  called_us: number;
-  other_us: number;
-}
-
 export interface FunctionTime {
   function: string;
   runs: number;
@@ -745,7 +732,6 @@ export interface GpuUtilization {
   longest_gaps: IdleGap[];
   streams: Stream[];
   launch_stats: LaunchStats | null;
-  launch_calls: LaunchCall[];
 }
 
 export interface GraphBreak {
@@ -1164,15 +1150,6 @@ export interface LateReason {
   typical_us: number;
 }
 
-export interface LaunchCall {
-  name: string;
-  calls: number;
-  gpu_events: number;
-  time_us: number;
-  median_us: number;
-  max_us: number;
-}
-
 export interface LaunchConfig {
   grid: number[];
   block: number[];
@@ -1186,10 +1163,7 @@ export interface LaunchConfig {
 
 export interface LaunchStats {
   launches: number;
-  gpu_events: number;
-  unmatched_events: number;
   launches_per_step: number | null;
-  call_us: number;
   call_median_us: number;
   idle_launches: number;
   latency_median_us: number | null;
@@ -1552,7 +1526,6 @@ export interface Program {
   device: 'CPU' | 'GPU' | null;
   kernel_us: number;
   unknown_us: number;
-  steps: number;
   host_from: HostFrom | null;
 }
 
@@ -1886,7 +1859,6 @@ export interface Span {
   graph_break_costs: GraphBreakCost[] | null;
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
-  frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   headlines: Record<string, string>;
   unnamed_cpu_kernels: string;

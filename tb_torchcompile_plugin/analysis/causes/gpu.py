@@ -1,5 +1,6 @@
 """What could the GPU do faster, or avoid?"""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -14,15 +15,15 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent
 from tb_torchcompile_plugin.analysis.runtime.attention import UnfusedAttention, unfused_attention
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, has_dominant_kernel
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, launching_operators, shapes_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -272,9 +273,13 @@ class LowBandwidthKernel(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
+        rows = [row for row in profile.of(kernel_table).rows if row.category in DATA_MOVING_CATEGORIES]
+        spent_us = defaultdict[tuple[Device, str], float](float)
+        for row in rows:
+            spent_us[row.device, row.name] += row.time_us
+        total_us = profile.trace.dur[profile.of(gpu_work).index].sum() / 1000
+        if max(spent_us.values(), default=0.0) < _DOMINANT_PERCENT / 100 * total_us:
             return
-        rows = (row for row in profile.of(kernel_table).rows if row.category in DATA_MOVING_CATEGORIES)
         reached = {row.name: row.bandwidth_percent / 100 for row in rows if row.bandwidth_percent}
         for name, share in reached.items():
             if share < 1:
@@ -284,8 +289,7 @@ class LowBandwidthKernel(PricedCause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         profile = context.profile
-        is_worth_it = has_dominant_kernel(profile, thresholds.kernel_percent)
-        for row in profile.of(kernel_table).rows if is_worth_it else ():
+        for row in profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
             if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
                 continue

@@ -8,7 +8,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
-from tb_torchcompile_plugin.analysis.causes.registry import words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
@@ -76,7 +76,7 @@ def overview(about: Profile | CompileData) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in about.of(findings).findings if not row.advised]
     gains = [
-        f"{words_of(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
+        f"{PRICED[row.kind].filled(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
         for row in about.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
@@ -109,9 +109,10 @@ def headline(profile: Profile) -> str:
 
 def step_sentence(profile: Profile, *verdicts: str) -> str:
     """Return the sentence about a step, and these verdicts where they are not ""."""
-    bound = profile.of(_bound)
-    step = f"{f'{bound}: ' if bound else ''}{profile.of(_time)}, {profile.of(_busy)}"
-    return " ".join(f"{text}." for text in (step, *verdicts) if text)
+    bound, step = profile.of(_bound), profile.of(step_time)
+    time = f"{duration(step.step_us)} {'per step' if step.steps else 'in this span'}"
+    first = f"{f'{bound}: ' if bound else ''}{time}, {profile.of(_busy)}"
+    return " ".join(f"{text}." for text in (first, *verdicts) if text)
 
 
 def first_change(rows: Sequence[Finding]) -> Finding | None:
@@ -144,11 +145,6 @@ def _bound(profile: Profile) -> str:
     if bound == "GPU-bound" and (use.mean.busy_percent or 0.0) < _MIN_BUSY_PERCENT:
         return ""
     return f"Bound by GPU {device}" if device and bound == "GPU-bound" else bound
-
-
-def _time(profile: Profile) -> str:
-    step = profile.of(step_time)
-    return f"{duration(step.step_us)} {'per step' if step.steps else 'in this span'}"
 
 
 def _basis(profile: Profile) -> str:

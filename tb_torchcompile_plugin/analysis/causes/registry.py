@@ -15,10 +15,8 @@ from tb_torchcompile_plugin.analysis.causes import (
     training,
     unexplained,
 )
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
-from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -53,8 +51,3 @@ def fixes(profile: Profile) -> list[Fix]:
             number = f"#{counts[name]}" if counts[name] > 1 else ""
             rows.append(replace(fix, kind=kind, id=f"{name}{number}"))
     return rows
-
-
-def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
-    """Return the text of a fix."""
-    return PRICED[row.kind].filled(row, unit)

@@ -7,7 +7,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.cause import split_code
 from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, apply_all
-from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes, words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,
     after_ns,
@@ -111,15 +111,16 @@ def scenario_with(profile: Profile, offer: PossibleFixes, selected: Sequence[str
 
 
 def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
-    words = words_of(row, unit)
+    cause = PRICED[row.kind]
+    words = cause.filled(row, unit)
     next_step, code = split_code(words.next_step)
     return FixRow(
         **msgspec.structs.asdict(row),
         sentence=words.title,
         next_step=next_step,
         code=code,
-        panel=PRICED[row.kind].panel,
-        section=PRICED[row.kind].section or SECTIONS[PRICED[row.kind].panel][0],
+        panel=cause.panel,
+        section=cause.section or SECTIONS[cause.panel][0],
         note="With the other selected fixes, this one gains nothing more." if is_needless else "",
     )
 

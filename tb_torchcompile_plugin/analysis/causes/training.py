@@ -1,8 +1,10 @@
 """Which work of autograd and of the optimizer could a training step avoid?"""
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +17,8 @@ from tb_torchcompile_plugin.analysis.causes.host import excess
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
-from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import called_by, host_slices, mask_at
+from tb_torchcompile_plugin.profile.columns import called_by, codes_of, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -26,6 +27,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.trace.nest import outermost_ancestor
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
@@ -133,10 +135,9 @@ class RecomputedForward(PricedCause):
         fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
         for row in self.large(context):
             words = self.filled(row, context.time_unit)
-            if fullest is None:
-                yield self.advise(context, row)
-            elif (fullest.share_percent or 0) < thresholds.memory_percent:
-                yield self.advise(context, row, next_step=f"{words.next_step}. {fullest.sentence()}")
+            if fullest is None or (fullest.share_percent or 0) < thresholds.memory_percent:
+                next_step = f"{words.next_step}. {fullest.sentence()}" if fullest else ""
+                yield self.advise(context, row, next_step=next_step)
             else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}. {predicted}, but {fullest.sentence()}"
@@ -384,3 +385,83 @@ def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
     ns = np.zeros(len(pieces.row), np.int64)
     ns[likely], _ = excess(pieces.take(likely), thresholds.USUAL_CALL_NS)
     return ns, np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
+
+
+# What a compiled backward computes again, as a checkpoint inside the graph asks for. Inductor computes products of
+# matrices, convolutions and attention again only when asked to. Attention and convolutions have backwards of another
+# name: if they run forward in a backward, that is certain, and so are the products next to them that look like forward
+# by operator, sizes and kernels.
+_NUMBER = re.compile(r"_\d+$")  # of a kernel in its graph
+Moment = tuple[int, int, int]  # a slice of its thread, begin and end (ns)
+_Key = tuple[str, int, frozenset[int]]  # what a call computes: its name, sizes and, of a product, kernels
+
+
+class Recomputed(NamedTuple):
+    """A stretch of a compiled backward that computes its forward again."""
+
+    compile_id: str
+    heavy: list[Moment]  # its heavy operators, in order of time
+    likely: Moment  # from the first one to the last
+    widest: Moment  # from the end of the heavy one before to the begin of the next one
+
+
+class _Heavy(NamedTuple):
+    """A call of an operator that launches heavy work."""
+
+    moment: Moment
+    kind: str
+    key: _Key
+
+
+def recomputed(profile: Profile) -> Iterator[Recomputed]:
+    """Yield what backwards compute again, in order of time."""
+    trace, ownership, data = profile.trace, profile.of(Ownership), profile.data
+    forward: dict[str, set[_Key]] = defaultdict(set)
+    for call in all_calls(profile.of(region_calls)) if ownership.backwards else ():
+        for graph in call.graphs:
+            forward[call.compile_id] |= {operator.key for operator in _inside(profile, call.index, graph)}
+    for row, code in ownership.backwards:
+        begin, keys = int(trace.ts[row]), forward[ownership.names[code]]
+        end = begin + int(trace.dur[row])
+        heavy = _inside(profile, row, (begin, end))
+        # A backward without a gradient by name may be a library's, which calls a forward: then the log decides.
+        is_certain = any(operator.kind == "gradient" for operator in heavy)
+        if not is_certain and not (data and data.of(checkpoint_lines, ownership.names[code])):
+            continue
+        begins = [*(operator.moment[1] for operator in heavy), end]
+        ends = [begin, *(operator.moment[2] for operator in heavy)]
+        again = [operator.kind != "gradient" and operator.key in keys for operator in heavy]
+        for is_again, group in groupby(range(len(heavy)), again.__getitem__):
+            indices = list(group)
+            if is_again and any(heavy[index].kind == "forward" for index in indices):
+                first, last = indices[0], indices[-1]
+                moments = [heavy[index].moment for index in indices]
+                likely, widest = (begins[first], ends[last + 1]), (ends[first], begins[last + 1])
+                yield Recomputed(ownership.names[code], moments, (row, *likely), (row, *widest))
+
+
+def _inside(profile: Profile, row: int, edges: tuple[int, int]) -> list[_Heavy]:
+    """Return the heavy calls that begin between two moments (ns) on the thread of this slice."""
+    trace, (rows, calls) = profile.trace, profile.of(_heavy_calls)
+    first, last = trace.track_bounds[trace.track[row] :][:2].tolist()
+    bounds = np.searchsorted(rows, first + np.searchsorted(trace.ts[first:last], edges))
+    return calls[slice(*bounds.tolist())]
+
+
+def _heavy_calls(profile: Profile) -> tuple[Int64s, list[_Heavy]]:
+    """Return the outermost operators that launched heavy work, and their rows in order."""
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    is_heavy = mask_of(trace.names, lambda name: operators.heavy_work(name) is not None)
+    launches = profile.of(launch_sequence).row[queue.point].astype(np.int64)
+    outermost = outermost_ancestor(trace.parent, launches, lambda at: is_heavy[trace.name[at]])
+    kernels: dict[int, set[int]] = defaultdict(set)  # codes of names, by row of the operator
+    for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):
+        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
+            kernels[row] |= set() if trace.names[code].startswith("triton_") else {code}
+    rows, calls = np.array(sorted(kernels), np.int64), []
+    for row, size in zip(rows.tolist(), codes_of(trace, "input_dims", rows).tolist()):
+        name, begin = trace.names[trace.name[row]], int(trace.ts[row])
+        kind = operators.heavy_work(name) or ""
+        key = (_NUMBER.sub("", name), size, frozenset(kernels[row] if kind == "product" else ()))
+        calls.append(_Heavy((row, begin, begin + int(trace.dur[row])), kind, key))
+    return rows, calls

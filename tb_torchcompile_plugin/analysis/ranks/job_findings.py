@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
 from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
-from tb_torchcompile_plugin.analysis.causes.registry import PRICED, words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
@@ -170,7 +170,8 @@ class Straggler(OutlierCause):
         where = what.hosts[: outliers.MAX_HOSTS] or [outliers.name_in_words(job, what)]
         where = [*where, line] if line else where
         if own := _own_cause(job, outlier, predicted.gain_percent):
-            does, next_step = words_of(own).title, split_code(words_of(own).next_step)[0]
+            text = PRICED[own.kind].filled(own)
+            does, next_step = text.title, split_code(text.next_step)[0]
             line = formatting.at_line(own.file, own.line)
             where = [*where, line] if len(where) == 1 else where
         title = ". ".join(filter(None, (words, does, _without(outlier, predicted))))

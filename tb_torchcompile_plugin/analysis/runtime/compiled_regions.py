@@ -6,7 +6,7 @@ row, too: everything where there is no compile data, and a backward graph that w
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -33,26 +33,13 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
-from tb_torchcompile_plugin.profile.intervals import (
-    Intervals,
-    covered_ns,
-    share_percent,
-    subtract,
-    union,
-    us,
-    within,
-)
+from tb_torchcompile_plugin.profile.intervals import covered_ns, share_percent, subtract, union, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
-
-_FRAMES_UNKNOWN = (
-    "Which regions belong to one frame is unknown: record with the trace handler of this package, "
-    "or with `with_stack=True`."
-)
 
 
 class CompilationRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,24 +104,6 @@ class CompiledShare(msgspec.Struct, frozen=True):
     empty_compilations: int | None  # whose graph holds no operator; None without compile data
 
 
-class FrameTime(msgspec.Struct, frozen=True):
-    """Host time of the frames of one compile id, resumes included: the parts sum to `frame_us`.
-
-    Frame time runs from the start of the outermost lookup to the end of the region. Each nanosecond belongs to the
-    first of graphs, guards, overhead, called, breaks, other that holds, whatever crosses or nests.
-    """
-
-    compile_id: str
-    calls: int
-    frame_us: float
-    guards_us: float
-    overhead_us: float | None  # part of the others where the trace does not mark it
-    graphs_us: float
-    breaks_us: float  # gaps between graphs, less guards and overhead of the regions that resume
-    called_us: float  # other compiled frames called from this one
-    other_us: float
-
-
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """Return one row per compile id, in order of first call."""
     compiled = profile.data.of(compilations) if profile.data else []
@@ -171,12 +140,6 @@ def _region(
         gpu_us=us(gpu_ns[0][compile_id]) if gpu_ns else None,
         backward_gpu_us=us(gpu_ns[1][compile_id]) if gpu_ns else None,
     )
-
-
-def _profiled(profile: Profile, calls: Sequence[regions.RegionCall]) -> list[regions.RegionCall]:
-    """Return the calls that begin in a profiled step; all where there are no steps."""
-    begin = np.array([call.begin for call in calls], np.int64)
-    return [call for call, step in zip(calls, within(profile.of(profiled_time), begin)) if step >= 0]
 
 
 def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
@@ -216,65 +179,6 @@ def coverage(profile: Profile) -> CompiledShare:
     )
 
 
-def frame_times(profile: Profile) -> list[FrameTime] | None:
-    """Return one row per compile id, in order of first call; None where resumes and called frames look alike."""
-    if profile.of(regions.resumes) is None:
-        return None
-    times = []
-    for compile_id, calls in grouped(
-        regions.frames(profile.of(regions.region_calls)), lambda frame: frame.compile_id
-    ).items():
-        parts = Counter[str]()
-        for call in calls:
-            compiled = profile.of(regions.compiling, int(profile.trace.track[call.index]))
-            for part, start, end in frame_parts(call, compiled):
-                parts[part] += end - start
-        whole = sum(call.end - call.begin for call in calls)
-        assert sum(parts.values()) == whole, "the parts do not sum to the frames"
-        row = FrameTime(
-            compile_id=compile_id,
-            calls=len(calls),
-            frame_us=us(whole),
-            guards_us=us(parts["guards"]),
-            overhead_us=us(parts["overhead"]) if regions.marks_overhead(profile.trace) else None,
-            graphs_us=us(parts["graphs"]),
-            breaks_us=us(parts["breaks"]),
-            called_us=us(parts["called"]),
-            other_us=us(parts["other"]),
-        )
-        times.append(row)
-    return times
-
-
-def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:
-    """Yield (part, start, end) in ns: one frame cut into the parts of `FrameTime`, without overlaps and gaps."""
-    chain = list(frame.chain())
-    first, last = np.searchsorted(compiled.ends, frame.begin), np.searchsorted(compiled.starts, frame.end)
-    edges = (column[first:last].tolist() for column in compiled)
-    layers: list[tuple[str, list[regions.Moment]]] = [
-        ("graphs", [moment for call in chain for moment in call.graphs]),
-        ("guards", [moment for call in chain for moment in call.lookups]),
-        ("overhead", [moment for call in chain for moment in call.overhead]),
-        ("called", [(inner.begin, inner.end) for call in chain for inner in call.nested if not inner.resume]),
-        # compiling while a graph is broken is not part of the break
-        ("other", list(zip(*edges, strict=True))),
-        ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
-        ("other", [(frame.begin, frame.end)]),
-    ]
-    changes = []
-    for layer, (_, moments) in enumerate(layers):
-        for start, end in moments:
-            start, end = max(start, frame.begin), min(end, frame.end)
-            if start < end:
-                changes += [(start, layer, 1), (end, layer, -1)]
-    running, before = [0] * len(layers), frame.begin
-    for time, layer, change in sorted(changes):
-        if time > before:
-            yield next(name for (name, _), depth in zip(layers, running) if depth), before, time
-        before = time
-        running[layer] += change
-
-
 def headline(profile: Profile) -> str:
     """Return "Guards and wrappers take 275 µs per step, 4.56 % of the profiled steps: guards …, wrappers …. …".
 
@@ -284,7 +188,8 @@ def headline(profile: Profile) -> str:
     calls = list(regions.all_calls(profile.of(regions.region_calls)))
     if not calls:
         return "No compiled region ran in this span."
-    calls = _profiled(profile, calls)
+    begin = np.array([call.begin for call in calls], np.int64)
+    calls = [call for call, step in zip(calls, within(windows, begin)) if step >= 0]
     steps = len(profile.of(StepWindows))
     whole, each = ("the profiled steps", "per step") if steps else ("the span", "in this span")
     guards, overhead, graphs = (
@@ -323,7 +228,6 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     sentences = [data.of(status_headline), *data.of(shared_modules), *data.of(nested_regions)] if data else []
     if profile:
         sentences.append(profile.of(headline))
-        sentences += [_FRAMES_UNKNOWN] if ran and profile.of(frame_times) is None else []
     return CompilationTable(
         sentences=tuple(sentences),
         compilations=tuple(_rows(data.of(compilations) if data else [], ran)),
@@ -333,18 +237,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     )
 
 
-_SAME = (
-    "key",
-    "compile_id",
-    "epoch",
-    "status",
-    "file",
-    "line",
-    "duration_s",
-    "graph_ops",
-    "guards",
-    "attempts",
-)
+_SHARED = [name for name in CompilationRow.__struct_fields__ if name in Compilation.__struct_fields__]
 
 
 def _rows(compiled: list[Compilation], ran: list[CompiledRegion]) -> Iterator[CompilationRow]:
@@ -352,12 +245,13 @@ def _rows(compiled: list[Compilation], ran: list[CompiledRegion]) -> Iterator[Co
     others = {fields["key"]: fields for region in ran for fields in _calls(region)}
     for row in compiled:
         fields = {"slices": row.compile_id, **others.pop(row.key, {})}
-        fields |= {name: getattr(row, name) for name in _SAME}
-        fields["direction"] = (
-            f"{row.direction} {row.part + 1} of {row.parts}" if row.parts > 1 else row.direction
-        )
+        fields |= {name: getattr(row, name) for name in _SHARED}
+        if row.parts > 1:
+            fields["direction"] = f"{row.direction} {row.part + 1} of {row.parts}"
+        if row.direction == "backward":
+            fields["breaks"] = None
         fields["function"] = readable_function(row.function)
-        yield CompilationRow(**fields, breaks=row.breaks if row.direction == "forward" else None)
+        yield CompilationRow(**fields)
     yield from (CompilationRow(**fields) for fields in others.values())
 
 

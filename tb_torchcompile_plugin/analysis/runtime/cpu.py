@@ -10,14 +10,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.profile.columns import by_track
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
-
-_NAMES_KERNELS = "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 python train.py"
 
 
 class CpuThread(msgspec.Struct, frozen=True):
@@ -34,7 +31,6 @@ class Cpu(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]
     threads: tuple[CpuThread, ...]
-    code: str | None  # what records the kernels, where they were not recorded
 
 
 def cpu(profile: Profile) -> Cpu:
@@ -49,9 +45,7 @@ def cpu(profile: Profile) -> Cpu:
         time = working[-1].total_ns
         threads.append(CpuThread(name, us(time), share_percent(time, last - first), len(rows)))
     threads.sort(key=lambda thread: -thread.busy_us)
-    hint = profile.of(unnamed_cpu_kernels)
-    sentences = [_threads_sentence(threads, working, last - first), hint]
-    return Cpu(tuple(filter(None, sentences)), tuple(threads), _NAMES_KERNELS if hint else None)
+    return Cpu((_threads_sentence(threads, working, last - first),), tuple(threads))
 
 
 def _threads_sentence(threads: Sequence[CpuThread], working: Sequence[Intervals], span_ns: int) -> str:

@@ -35,9 +35,7 @@ class EagerOp(msgspec.Struct, frozen=True):
     """One outermost operator, called from one function."""
 
     name: Annotated[str, column_head("Operator")]
-    kind: (
-        EagerKind  # backward: a node of autograd; graph_break: it ran in a compiled region between its graphs
-    )
+    kind: EagerKind  # backward: a node of autograd; graph_break: in a compiled region between its graphs
     # This and the next two: the user's innermost function around it; None without Python stacks.
     function: Annotated[str | None, column_head("Called in", grow=True)]
     file: str | None

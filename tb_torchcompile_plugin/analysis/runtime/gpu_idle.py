@@ -103,10 +103,7 @@ def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
         longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
         return IdleReason(
             device=device,
-            cause=culprit.cause,
-            name=culprit.name,
-            file=culprit.file,
-            line=culprit.line,
+            **culprit._asdict(),
             idle_us=left * us(ns) / steps,
             share_percent=100 * ns / idle.total_ns,
             calls=len(calls) / steps if len(calls) else None,

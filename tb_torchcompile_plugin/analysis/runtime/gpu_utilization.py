@@ -15,12 +15,11 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import is_replay
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
@@ -77,25 +76,11 @@ class DeviceInStep(msgspec.Struct, frozen=True):
     idle_us: float
 
 
-class LaunchCall(msgspec.Struct, frozen=True):
-    """All launches through one function of the runtime or driver."""
-
-    name: Annotated[str, column_head("Call")]
-    calls: Annotated[int, column_head(total=True)]
-    gpu_events: Annotated[int, column_head("Kernels and copies", total=True)]
-    time_us: Annotated[float, column_head(bar=True, total=True)]
-    median_us: float
-    max_us: float
-
-
 class LaunchStats(msgspec.Struct, frozen=True):
     """The launches of one span. Medians are None where there was no such launch."""
 
     launches: int
-    gpu_events: Annotated[int, column_head("Kernels and copies")]
-    unmatched_events: Annotated[int, column_head("Kernels and copies without a launch in the trace")]
     launches_per_step: float | None
-    call_us: Annotated[float, column_head("Time in launch calls")]
     call_median_us: Annotated[float, column_head("Time in a launch call, median")]
     idle_launches: Annotated[int, column_head("Launches on an idle stream")]  # idle at the start of the call
     # Of these, from the start of the call to the start of the kernel.
@@ -120,7 +105,6 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     longest_gaps: list[IdleGap]  # of each device some, longest first
     streams: list[Stream]
     launch_stats: Annotated[LaunchStats | None, column_head("Launch statistics")]
-    launch_calls: list[LaunchCall]
 
 
 class Utilization(NamedTuple):
@@ -151,7 +135,6 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
         longest_gaps=sorted(gaps, key=lambda gap: -gap.idle_us),
         streams=_streams(profile),
         launch_stats=profile.of(launch_stats),
-        launch_calls=_by_function(profile.trace, profile.of(launch_calls)),
     )
 
 
@@ -221,7 +204,15 @@ def utilization(profile: Profile) -> Utilization | None:
         device: _unprofiled(ns[:, counted].sum(axis=1), round(1000 * overhead_us * len(counted)))
         for device, ns in parts.items()
     }
-    means = [_device(device, ns, len(counted)) for device, ns in total.items()]
+    means = [
+        DeviceInStep(
+            device=device,
+            busy_us=us(ns[:WORK].sum()) / len(counted),
+            busy_percent=share_percent(ns[:WORK].sum(), ns.sum()),
+            idle_us=us(ns[WORK:].sum()) / len(counted),
+        )
+        for device, ns in total.items()
+    ]
     return Utilization(step_verdict(total), means)
 
 
@@ -264,17 +255,6 @@ def step_verdict(parts: Mapping[int, Int64s]) -> Verdict:
     return Verdict(bound, share, device, communication_us=us(by_bound["communication"]))
 
 
-def _device(device: int, parts: Int64s, windows: int = 1) -> DeviceInStep:
-    """Return what a device did, in the mean of the windows over which the parts (ns) are summed."""
-    busy, idle = parts[:WORK].sum(), parts[WORK:].sum()
-    return DeviceInStep(
-        device=device,
-        busy_us=us(busy) / windows,
-        busy_percent=share_percent(busy, parts.sum()),
-        idle_us=us(idle) / windows,
-    )
-
-
 def launch_stats(profile: Profile) -> LaunchStats | None:
     """Return the launches of a span; None without GPU events."""
     trace, work, launches = profile.trace, profile.of(gpu_work), profile.of(launch_calls)
@@ -290,10 +270,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
     return LaunchStats(
         launches=len(launches.call),
-        gpu_events=len(work.index),
-        unmatched_events=len(work.index) - int(launches.events.sum()),
         launches_per_step=in_steps / len(steps) if len(steps) else None,
-        call_us=us(launches.dur.sum()),
         call_median_us=percentile_us(launches.dur) or 0.0,
         idle_launches=len(latency),
         latency_median_us=percentile_us(latency),
@@ -309,20 +286,3 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
 def percentile_us(ns: Int64s, percent: int = 50) -> float | None:
     """Return a percentile of times, by default the median, in µs; None without any."""
     return float(np.percentile(ns, percent)) / 1000 if len(ns) else None
-
-
-def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
-    """Return one row per function, most time first."""
-    rows = []
-    for same in groups_of_equal(np.arange(len(launches.call)), trace.name[launches.call]):
-        dur = launches.dur[same]
-        row = LaunchCall(
-            name=trace.names[trace.name[launches.call[same[0]]]],
-            calls=len(dur),
-            gpu_events=int(launches.events[same].sum()),
-            time_us=us(dur.sum()),
-            median_us=percentile_us(dur) or 0.0,
-            max_us=us(dur.max()),
-        )
-        rows.append(row)
-    return sorted(rows, key=lambda row: -row.time_us)

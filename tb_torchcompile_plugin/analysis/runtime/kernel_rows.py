@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.generated_code.generated_code import LineOrigin
 from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps
@@ -64,6 +63,7 @@ class Kernel(msgspec.Struct, frozen=True):
     max_us: Annotated[float, column_head("Longest", hidden=True)]
     # of the span, where concurrent work counts twice
     wall_percent: Annotated[float | None, column_head("Share of the span", hidden=True)]
+    # inductor computed it, estimated from recorded shapes, or what a copy records
     bandwidth_from: Annotated[WorkFrom | None, column_head("Bytes from", hidden=True)]
     bytes_per_launch: Annotated[float | None, column_head("Bytes per launch", hidden=True)]  # the mean
     tflop_s: Annotated[float | None, column_head("TFLOP/s", hidden=True)]
@@ -198,14 +198,3 @@ def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) 
     # All numbers are the same where the sum of their squares is no larger than their mean requires.
     single = (running > 0) & (running * squares == total * total) & (length > 0)
     return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
-
-
-def has_dominant_kernel(profile: Profile, share_percent: float) -> bool:
-    """Return whether one kernel that mostly moves data takes such a share of the summed GPU event time."""
-    total = int(profile.trace.dur[profile.of(gpu_work).index].sum())
-    codes = [CATEGORIES.index(name) for name in DATA_MOVING_CATEGORIES]
-    for rows in profile.of(kernel_launches):
-        moves = np.isin(rows.category, codes)
-        if 100 * np.bincount(rows.name[moves], rows.dur[moves], 1).max() >= share_percent * max(total, 1):
-            return True
-    return False

@@ -208,7 +208,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             modules=modules or _graph_modules(code, externs.calls(indices)) or called_modules,
             config=configs[0] if configs else None,
             configs=len(configs),
-            **msgspec.structs.asdict(reached),
+            **reached,
             alone_us=us(alone) if on_gpu else None,
             twice_as_fast_percent=share_percent(alone, 2 * wall_ns) if on_gpu else None,
         )

@@ -120,7 +120,9 @@ def ledger(profile: Profile) -> Ledger:
         times[_key(None, "", "unaccounted", is_gpu=False)][""] += rest
     rows = _rows(profile, path, times)
     sites = _sites(rows)
-    return Ledger(_sentences(profile, sites), sites, rows)
+    named = next((site for site in sites if site.site), None)
+    first = site_sentence(profile, named) if named else "The trace names no line or operator for this time."
+    return Ledger((first,), sites, rows)
 
 
 def _path(profile: Profile) -> _Path:
@@ -363,13 +365,6 @@ def calling_sites(profile: Profile) -> list[LedgerSite]:
         else:
             whole.append(_site(at_line(*key), *key, parts))
     return sorted(whole, key=lambda site: -site.step_percent)
-
-
-def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
-    named = next((site for site in sites if site.site), None)
-    if named is None:
-        return ("The trace names no line or operator for this time.",)
-    return (site_sentence(profile, named),)
 
 
 def site_sentence(profile: Profile, site: LedgerSite) -> str:

@@ -35,7 +35,10 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
     try:
         if name in operators.PRODUCTS:
             first = operators.PRODUCTS[name]
-            return _product(shapes[first:], kinds[first:])
+            *batch, rows, inner = shapes[first]
+            columns, matrices = shapes[first + 1][-1], math.prod(batch)
+            numbers = matrices * (rows * inner + inner * columns + rows * columns)
+            return _moved(kinds[first], numbers), 2.0 * matrices * rows * inner * columns
         if name in operators.WINDOWS and values:
             first = operators.WINDOWS[name]
             padding, stride, dilation = map(number_or_sizes, values[first : first + 3])
@@ -51,14 +54,6 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
     except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
         pass
     return None, None
-
-
-def _product(shapes: list[Shape], kinds: list[str]) -> CallWork:
-    *batch, rows, inner = shapes[0]
-    columns = shapes[1][-1]
-    matrices = math.prod(batch)
-    numbers = matrices * (rows * inner + inner * columns + rows * columns)
-    return _moved(kinds[0], numbers), 2.0 * matrices * rows * inner * columns
 
 
 def convolved(image: Shape, kernel: Shape, padding: Shape, stride: Shape, dilation: Shape) -> Shape:

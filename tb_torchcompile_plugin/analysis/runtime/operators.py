@@ -4,7 +4,7 @@ The rows are torch's own, summed over calls: counts, host and device times, memo
 shapes, by the line of Python that called, by the user's label, by compilation. Splits sum to the whole exactly.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any, Literal, get_args
 
@@ -47,6 +47,7 @@ _KIND_OF_CAT: dict[str, OperatorKind] = {
 }
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
+SPLITS = ("shape", "call_site", "label", "compilation")
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
 
 
@@ -94,11 +95,8 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
 
     split: one of SPLITS.
     """
-    if split:
-        rows, headline = _rows(profile, SPLITS[split](profile)), profile.of(operators).headline
-    else:
-        rows = _rows(profile, (np.full(len(profile.of(operator_calls).index), -1), ()))
-        headline = _headline(rows)
+    rows = _rows(profile, _parts(profile, split))
+    headline = profile.of(operators).headline if split else _headline(rows)
     return Operators(headline, split, rows, *_missing(profile.trace, split))
 
 
@@ -140,36 +138,21 @@ def _headline(rows: list[Operator]) -> str:
     return f"{most}{plural(number, 'operator')}{others} took {host} of host time in {calls}."
 
 
-def _by_shape(profile: Profile) -> _Parts:
-    trace = profile.trace
-    return codes_of(trace, "input_dims", profile.of(operator_calls).index), trace.texts["input_dims"]
-
-
-def _by_call_site(profile: Profile) -> _Parts:
-    sites = profile.of(site_names)
-    return sites[profile.of(operator_calls).position], profile.trace.names
-
-
-def _by_label(profile: Profile) -> _Parts:
-    """Return the user's innermost label around each call, on its own thread; a label is its own part."""
+def _parts(profile: Profile, split: str | None) -> _Parts:
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
-    is_annotation = mask_of(trace.cats, slices.LABEL.__eq__)[trace.cat[tree.index]]
-    is_label = is_annotation & mask_of(trace.names, slices.is_chosen_label)[trace.name[tree.index]]
-    around = tree.nearest(calls.position, is_label)
-    return values_at(trace.name, values_at(tree.index, around)), trace.names
-
-
-def _by_compilation(profile: Profile) -> _Parts:
-    owners = profile.of(Ownership)
-    return owners.compile_ids(profile.of(operator_calls).index), owners.names
-
-
-SPLITS: dict[str, Callable[[Profile], _Parts]] = {
-    "shape": _by_shape,
-    "call_site": _by_call_site,
-    "label": _by_label,
-    "compilation": _by_compilation,
-}
+    match split:
+        case "shape":
+            return codes_of(trace, "input_dims", calls.index), trace.texts["input_dims"]
+        case "call_site":
+            return profile.of(site_names)[calls.position], trace.names
+        case "label":  # the user's innermost one around each call, on its own thread; a label is its own part
+            is_annotation = mask_of(trace.cats, slices.LABEL.__eq__)[trace.cat[tree.index]]
+            is_label = is_annotation & mask_of(trace.names, slices.is_chosen_label)[trace.name[tree.index]]
+            around = tree.nearest(calls.position, is_label)
+            return values_at(trace.name, values_at(tree.index, around)), trace.names
+        case "compilation":
+            return profile.of(Ownership).compile_ids(calls.index), profile.of(Ownership).names
+    return np.full(len(calls.index), -1), ()
 
 
 def _has_memory(trace: Trace) -> bool:

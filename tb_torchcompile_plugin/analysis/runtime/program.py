@@ -47,10 +47,8 @@ _MODES = {"cudagraphs", "reduce", "overhead", "max", "autotune"}
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 Difference = Literal["program", "work", "gpu", "torch"]
-OTHER: dict[Difference, str] = {
-    "program": "execute different programs",
-    "work": "do different work",
-}  # no verdict
+# No verdict.
+OTHER: dict[Difference, str] = {"program": "execute different programs", "work": "do different work"}
 
 
 class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +58,8 @@ class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool | None = None  # whether compiled code ran, or torch compiled anything
     devices: list[str] = []  # names of its GPUs, ["CPU"] of a trace without GPU work
     torch: str = ""
-    sizes: list[
-        list[int]
-    ] = []  # of the tensors of each matrix product, convolution and attention, each number once
+    # Of the tensors of each matrix product, convolution and attention, each number once.
+    sizes: list[list[int]] = []
     calls: dict[str, _Positive] = {}  # of these operators in a step, by kind; without marked steps unknown
     tflop: _Positive | None = None  # of a step; None where no shapes were recorded
 
@@ -150,25 +147,19 @@ def differences(
 
     program: they do not execute the same one. work: the same script does different work per step.
     """
-    for difference, text in _differences(a, b, names):
-        yield difference, text[:1].upper() + text[1:]
-
-
-def _differences(
-    a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]
-) -> Iterator[tuple[Difference, str]]:
+    first = names[0][:1].upper() + names[0][1:]
     scripts = [file_name(run.script) for run in (a, b)]
     is_same_script = bool(scripts[0]) and scripts[0] == scripts[1]
     work = _other_work(a, b, names)
     if work:
         yield ("work" if is_same_script else "program"), work
     elif work is None and all(scripts) and not is_same_script:
-        yield "program", f"{names[0]} ran `{scripts[0]}`, {names[1]} `{scripts[1]}`."
+        yield "program", f"{first} ran `{scripts[0]}`, {names[1]} `{scripts[1]}`."
     if a.torch and b.torch and a.torch != b.torch:
-        yield "torch", f"{names[0]} ran on torch {a.torch}, {names[1]} on torch {b.torch}."
+        yield "torch", f"{first} ran on torch {a.torch}, {names[1]} on torch {b.torch}."
     devices = [", ".join(run.devices) for run in (a, b)]
     if all(devices) and devices[0] != devices[1]:
-        yield ("gpu", f"{names[0]} ran on {devices[0]}, {names[1]} on {devices[1]}: different devices.")
+        yield ("gpu", f"{first} ran on {devices[0]}, {names[1]} on {devices[1]}: different devices.")
 
 
 def _other_work(a: ProgramFacts, b: ProgramFacts, names: tuple[str, str]) -> str | None:

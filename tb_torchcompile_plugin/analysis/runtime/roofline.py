@@ -5,7 +5,7 @@ More than 100 % is possible and stays: a kernel whose data is in a cache is not 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -52,7 +52,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
+TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {
     "gemm": "library",
@@ -72,25 +72,6 @@ class Work:
     flop: Floats
     estimated: Mask  # from shapes
     types: Int64s  # of the operator's tensors, as codes of texts; -1 where unknown
-
-
-class Achieved(msgspec.Struct, frozen=True):
-    """What the launches did whose bytes (or operations) are known, over their time.
-
-    from: "inductor" computed it, "shapes" is an estimate from recorded shapes, "copy" is what a copy records.
-    """
-
-    bandwidth_gb_s: float | None = None
-    bandwidth_percent: float | None = None  # of the device's peak
-    bandwidth_from: WorkFrom | None = None
-    tflop_s: float | None = None
-    tflop_percent: float | None = None  # of the device's peak
-    tflop_from: WorkFrom | None = None
-    flop_per_byte: float | None = None  # of launches where both are known
-    precision: Precision | None = None  # whose peak `tflop_percent` refers to; bf16 stands for float16, too
-    bytes_per_launch: float | None = None  # the mean
-    # How much longer they took than they need at the peak of what bounds them; None where that is unknown.
-    above_floor_us: float | None = None
 
 
 class DevicePeak(Peak, frozen=True, kw_only=True):
@@ -133,7 +114,7 @@ def launched_work(profile: Profile) -> list[Work]:
         multiplies = np.array(able, bool)[kernel_of]
         _add_estimates(trace, rows, multiplies, work)
         # Without any operation inductor does not count them for this kernel.
-        generated = np.isin(rows.category, _TRITON)
+        generated = np.isin(rows.category, TRITON)
         gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
         recorded = generated & (gb > 0)
         work.bytes[recorded] = gb[recorded] * 1e9
@@ -196,8 +177,11 @@ def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
 
 def achieved(
     trace: Trace, rows: Launches, work: Work, indices: Int64s, peak: Peak, code: Definition | None
-) -> Achieved:
-    """Return what the launches of one kernel achieved; code: as which inductor wrote it."""
+) -> dict[str, Any]:
+    """Return the fields of `Kernel` that show what its launches achieved; code: as which inductor wrote it.
+
+    Only launches count whose bytes (or operations) are known.
+    """
     first, dur = indices[0], rows.dur[indices]
     category, name = CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
     is_copy = int(rows.category[first]) in _COPIES
@@ -213,18 +197,18 @@ def achieved(
     if tflop_s is not None and fastest is not None and tflop_s > _MAX_OF_PEAK * fastest:
         flop, tflop_s, flop_from = np.full(len(flop), np.nan), None, None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
-    return Achieved(
-        bandwidth_gb_s=gb_s,
-        bandwidth_percent=100 * gb_s / top_gb_s if gb_s is not None and top_gb_s else None,
-        bandwidth_from="copy" if is_copy and gb_s is not None else bytes_from,
-        tflop_s=tflop_s,
-        tflop_percent=100 * tflop_s / limit if tflop_s is not None and limit else None,
-        tflop_from=flop_from,
-        flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
-        precision=None if tflop_s is None else precision,
-        bytes_per_launch=None if np.isnan(moved).all() else float(np.nanmean(moved)),
-        above_floor_us=None if is_copy else _above_floor_us(category, moved, flop, dur, peak, limit),
-    )
+    return {
+        "bandwidth_gb_s": gb_s,
+        "bandwidth_percent": 100 * gb_s / top_gb_s if gb_s is not None and top_gb_s else None,
+        "bandwidth_from": "copy" if is_copy and gb_s is not None else bytes_from,
+        "tflop_s": tflop_s,
+        "tflop_percent": 100 * tflop_s / limit if tflop_s is not None and limit else None,
+        "tflop_from": flop_from,
+        "flop_per_byte": float(flop[both].sum() / moved[both].sum()) if both.any() else None,
+        "precision": None if tflop_s is None else precision,
+        "bytes_per_launch": None if np.isnan(moved).all() else float(np.nanmean(moved)),
+        "above_floor_us": None if is_copy else _above_floor_us(category, moved, flop, dur, peak, limit),
+    }
 
 
 def _rate(

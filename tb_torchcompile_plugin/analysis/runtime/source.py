@@ -46,9 +46,8 @@ class LineBreak(msgspec.Struct, frozen=True):
     """A graph break on the line. This and the next one lead to a row of another panel."""
 
     reason: str
-    cost_us: (
-        float | None
-    )  # by how much a step is shorter without it, see causes/break_costs.py; None where unknown
+    # By how much a step is shorter without it, see causes/break_costs.py; None where unknown.
+    cost_us: float | None
     row: str
     panel: Panel = "graph_breaks"
 
@@ -105,9 +104,7 @@ class ProgramLine(msgspec.Struct, frozen=True):
     # GPU times are None where no kernel is known to compute the line.
     forward_us: Annotated[float | None, column_head(total=True)]
     backward_us: Annotated[float | None, column_head(total=True)]
-    kernel_us: Annotated[
-        float | None, column_head("Forward and backward", hidden=True, total=True)
-    ]  # forward and backward
+    kernel_us: Annotated[float | None, column_head("Forward and backward", hidden=True, total=True)]
     share_percent: Annotated[float | None, column_head("Share of kernel time", hidden=True)]
     host_us: Annotated[float | None, column_head(total=True)]  # see `Program.host_from`
     # beyond what the device needs at least, of kernels of which that is known
@@ -129,7 +126,6 @@ class Program(msgspec.Struct, frozen=True):
     device: Literal["GPU", "CPU"] | None  # on which kernels ran
     kernel_us: float  # of all kernels: that of the lines and `unknown_us` together
     unknown_us: float  # of kernels of unknown lines
-    steps: int  # by which all times are divided; 1 where there are none
     # stacks: the time in which a function was the user's innermost one; launches: that of the calls that launched a
     # line's kernels.
     host_from: HostFrom | None
@@ -204,7 +200,6 @@ def source(profile: Profile) -> Program:
         device="GPU" if gpu else "CPU" if times.all else None,
         kernel_us=us(times.all) / steps,
         unknown_us=us(times.unknown) / steps,
-        steps=steps,
         host_from=host_from,
     )
 

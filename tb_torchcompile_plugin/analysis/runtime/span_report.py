@@ -127,11 +127,10 @@ class Span(msgspec.Struct, frozen=True):
     kernel_categories: list[KernelCategory]
     distinct_kernels: int
     compiled_regions: list[regions.CompiledRegion]
-    # Null where resume functions are unknown, as `frame_times`.
+    # Null where resume functions are unknown.
     graph_break_costs: list[breaks.GraphBreakCost] | None
     graph_break_sites: Annotated[list[breaks.GraphBreakSite], column_head("Graph breaks")]
     break_chain: breaks.BreakChain | None
-    frame_times: list[regions.FrameTime] | None
     compile_overlap: ct.CompileOverlap | None
     headlines: dict[str, str]  # the first sentence of each panel
     # How to record what is missing; "" where nothing is.
@@ -161,7 +160,6 @@ def span_report(profile: Profile) -> Span:
         graph_break_costs=profile.of(breaks.graph_break_costs),
         graph_break_sites=profile.of(breaks.graph_break_sites),
         break_chain=profile.of(breaks.break_chain),
-        frame_times=profile.of(regions.frame_times),
         compile_overlap=profile.of(ct.compile_overlap),
         headlines={"compile_time": profile.of(ct.overlap_headline), "regions": profile.of(regions.headline)},
         unnamed_cpu_kernels=profile.of(unnamed_cpu_kernels),

@@ -122,7 +122,7 @@ def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float
     spent[_NOTHING] = float(before[total <= 0].sum())
     spent[_WAITING] = float(waiting.sum())
     for culprit, ns in zip(attribution.culprits, by_culprit.tolist()):
-        spent[culprit.cause, culprit.name, culprit.file, culprit.line] += ns
+        spent[culprit] += ns
     called = lane.row >= 0
     own = np.bincount(trace.name[lane.row[called]], (call - waiting)[called])
     for name in np.flatnonzero(own).tolist():

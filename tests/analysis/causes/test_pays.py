@@ -18,10 +18,10 @@ from tb_torchcompile_plugin.analysis.causes.payback import (
     predicted_gain,
     run_facts,
     steady_steps,
+    uncompiled,
     why_not_comparable,
 )
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
-from tb_torchcompile_plugin.analysis.causes.uncompiled import uncompiled
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times

@@ -11,7 +11,7 @@ from mendable import fix, kinds, steps
 from profiles import data_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.registry import words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact, CompileKey, CompileSummary, Payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -65,7 +65,7 @@ BACK = (*GRADIENTS, f"{ATTENTION}_backward", *GRADIENTS, *GRADIENTS)
 def test_attention_in_a_compiled_backward_is_computed_anew_with_what_is_around_it(tmp_path: Path) -> None:
     """From the first product to the last: of the kernel before them nothing tells that a backward needs it not."""
     row = fix(profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK))), "recomputed")
-    assert (row.times, words_of(row).title) == (
+    assert (row.times, PRICED["recomputed"].filled(row).title) == (
         1,
         "Checkpoints recompute the forward in the backward, once per step",
     )
@@ -154,8 +154,10 @@ def captured() -> CompileData:
 
 def test_the_captured_graph_tells_where_a_checkpoint_is_asked_for(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK)), captured())
-    assert words_of(fix(profile, "recomputed")).title.endswith(
-        "in the backward, once per step at model.py:14"
+    assert (
+        PRICED["recomputed"]
+        .filled(fix(profile, "recomputed"))
+        .title.endswith("in the backward, once per step at model.py:14")
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from kineto_helpers import named
 from profiles import answered, graphs, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compiled_regions, frame_times, headline
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compiled_regions, headline
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Resumes, resumes
 from traces import AUTOGRAD, launch, slice_
@@ -79,8 +79,6 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
         "Guards of 1 call take 5.00 µs in this span, 8.93 % of the span. How long the graphs ran is unknown because "
         "the trace does not mark all of them."
     )
-    (frame,) = frame_times(made) or []
-    assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)
 
 
 def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):

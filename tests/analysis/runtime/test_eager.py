@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_parts
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.profile.compiled.regions import compiling, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
@@ -156,28 +155,13 @@ def test_launched_time_is_either_compiled_or_eager(recording):
     assert round(1000 * (eager.device_us or 0)) + compiled == whole
 
 
-def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
+def test_graphs_are_disjoint_from_eager_time(recording):
     (path,) = recording("breaks").glob("*.pt.trace.json")
     profile = profile_of(path)
-    moments = [
-        part
-        for frame in frames(profile.of(region_calls))
-        for part in frame_parts(frame, profile.of(compiling, int(profile.trace.track[frame.index])))
-    ]
-    parts = {
-        name: union(*np.array([moment for part, *moment in moments if part == name], np.int64).T)
-        for name, *_ in moments
-    }
-    assert {name: intervals.total_ns for name, intervals in parts.items()} == {
-        "guards": 387_298,
-        "overhead": 436_672,
-        "breaks": 1_115_430,
-        "graphs": 4_331_567,
-        "other": 399_516,
-    }
-    eager = profile.of(EagerRoots).running
-    assert eager.total_ns == 1_458_905
-    assert subtract(eager, parts["graphs"]).total_ns == eager.total_ns
+    ran = [graph for call in all_calls(profile.of(region_calls)) for graph in call.graphs]
+    graphs, eager = union(*np.array(ran, np.int64).T), profile.of(EagerRoots).running
+    assert (graphs.total_ns, eager.total_ns) == (4_331_567, 1_458_905)
+    assert subtract(eager, graphs).total_ns == eager.total_ns
 
 
 names = st.sampled_from(

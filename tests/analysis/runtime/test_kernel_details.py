@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import (
     kernel_details,
     kernel_table,
 )
-from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, achieved, launched_work
+from tb_torchcompile_plugin.analysis.runtime.roofline import achieved, launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_triton_kernels
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
@@ -384,12 +385,12 @@ def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Pa
     profile = Profile(trace, None)
     (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
     figures = achieved(trace, rows, work, np.array([0]), Peak(), definition)
-    assert figures.bandwidth_gb_s == pytest.approx(200) and figures.bandwidth_from == "inductor"
-    assert figures.tflop_s == pytest.approx(300) and figures.tflop_from == "inductor"
-    assert figures.flop_per_byte == pytest.approx(1500)
+    assert figures["bandwidth_gb_s"] == pytest.approx(200) and figures["bandwidth_from"] == "inductor"
+    assert figures["tflop_s"] == pytest.approx(300) and figures["tflop_from"] == "inductor"
+    assert figures["flop_per_byte"] == pytest.approx(1500)
     uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
     nothing = achieved(trace, rows, work, np.array([0]), Peak(), uncounted)
-    assert (nothing.tflop_s, nothing.flop_per_byte) == (None, None)
+    assert (nothing["tflop_s"], nothing["flop_per_byte"]) == (None, None)
 
 
 @pytest.mark.parametrize(("blocks", "recorded", "shown"), [(132, 0, None), (3, 0, 0), (132, 18, 18)])
@@ -400,8 +401,8 @@ def test_an_occupancy_that_cannot_be_zero_is_not_known(
     args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], OCCUPANCY: recorded}
     properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
     path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
-    (row,) = table(profile_of(path)).rows
-    assert row.config is not None and row.config.occupancy_percent == shown
+    (config,) = kernel_details(profile_of(path), "0", "k", "", "").configs
+    assert config.occupancy_percent == shown
 
 
 def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
@@ -417,15 +418,10 @@ def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
         kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
         kernel("k", 20, 4, **shape, **occupancy),
     ]
-    (row,) = table(profile_of(write_trace(tmp_path, events))).rows
-    assert row.config is not None and row.configs == 2
-    assert (row.config.grid, row.config.block, row.config.warps) == ([2, 6, 1], [128, 1, 1], 4)
-    assert (row.config.registers, row.config.shared_memory_bytes, row.config.occupancy_percent) == (
-        28,
-        4096,
-        7,
-    )
-    assert (row.config.launches, row.config.time_us) == (2, 9)
+    config, _ = kernel_details(profile_of(write_trace(tmp_path, events)), "0", "k", "", "").configs
+    assert (config.grid, config.block, config.warps) == ([2, 6, 1], [128, 1, 1], 4)
+    assert (config.registers, config.shared_memory_bytes, config.occupancy_percent) == (28, 4096, 7)
+    assert (config.launches, config.time_us) == (2, 9)
 
 
 def test_a_key_is_short_and_tells_templates_apart() -> None:
@@ -435,13 +431,13 @@ def test_a_key_is_short_and_tells_templates_apart() -> None:
     assert KernelName(0, "triton_poi_fused_0", None, None).key == "0,triton_poi_fused_0,,"
 
 
-def reached(folder: Path, name: str, **amounts: float) -> Achieved:
+def reached(folder: Path, name: str, **amounts: float) -> SimpleNamespace:
     """One launch of 10 µs on an H200, with what inductor says of it."""
     trace = read_trace(str(write_trace(folder, launch(name, 1, 2, 10))), workers=1)
     profile = Profile(trace, None)
     (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
     definition = Definition(name, "triton", 1, "", **amounts)  # type: ignore[arg-type]
-    return achieved(trace, rows, work, np.array([0]), H200, definition)
+    return SimpleNamespace(**achieved(trace, rows, work, np.array([0]), H200, definition))
 
 
 H200 = Peak(4800.0, 67.0, 494.0, 989.0)

@@ -156,7 +156,7 @@ def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert answer == GpuUtilization(None, None, [], "a step", [], [], None, [])
+    assert answer == GpuUtilization(None, None, [], "a step", [], [], None)
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
@@ -169,14 +169,10 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
     ]
     answer = report(write_trace(tmp_path, events))
     stats = side(answer)
-    assert (stats.launches, stats.gpu_events, stats.unmatched_events) == (5, 5, 0)
+    assert stats.launches == 5
     assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
     assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
     assert (stats.short_events, stats.short_percent) == (2, 40)
-    assert [(row.name, row.calls, row.time_us) for row in answer.launch_calls] == [
-        ("cudaLaunchKernel", 4, 19),
-        ("cudaMemcpyAsync", 1, 1),
-    ]
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
@@ -188,7 +184,7 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
     ]
     path = write_trace(tmp_path, events)
     answer = report(path)
-    assert (side(answer).launches, side(answer).unmatched_events, side(answer).short_events) == (2, 1, 0)
+    assert (side(answer).launches, side(answer).short_events) == (2, 0)
     assert [(row.launches, row.graph_replays) for row in steps_of(path)] == [(2, 1)]
 
 
@@ -218,9 +214,7 @@ def test_numbers_of_recordings_add_up(
     (known,) = expected(name)["traces"].values()
     (stream,) = answer.streams
     assert (stream.stream, stream.events, stream.busy_us) == (7, known["gpu_events"], known["busy_us"])
-    assert (
-        side(answer).launches == side(answer).gpu_events == known["gpu_events"]
-    )  # no graphs, nothing unmatched
+    assert side(answer).launches == known["gpu_events"]  # no graphs, nothing unmatched
     for gap in answer.longest_gaps:
         known_time = sum(row.time_us for row in gap.host) + gap.idle["unaccounted_us"]
         assert known_time <= gap.idle_us + 1e-6
