@@ -150,7 +150,8 @@ class CompileRecorder:
         self._on_progress = on_progress
 
     def __enter__(self) -> "CompileRecorder":
-        recorder().status.on_progress = self._on_progress or recorder().status.on_progress
+        self._earlier_callback = recorder().status.on_progress
+        recorder().status.on_progress = self._on_progress or self._earlier_callback
         recorder().start(self._output.capture)
         if self._triton:
             recorder().keep_triton()
@@ -163,7 +164,7 @@ class CompileRecorder:
         if self._is_new:
             recorder().drop_output(self._output)
         if self._on_progress:
-            recorder().status.on_progress = None
+            recorder().status.on_progress = self._earlier_callback
 
     def write(self) -> str | None:
         """Write what is known so far; return the path of the file, or None where that failed (it is logged)."""

@@ -40,6 +40,7 @@ from tb_torchcompile_plugin.torch_names.records import (
     METRICS,
 )
 from tb_torchcompile_plugin.writer.compiler_calls import (
+    forget_parent,
     note_accuracy_failure,
     note_compiler_calls,
     put_compiler_calls,
@@ -140,6 +141,7 @@ class Recorder:
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
             self._times.forget_parent()
+            forget_parent()
             self._inherited_skips = cudagraph_skips() or 0
             self._checked = 0, torch_state()
 
