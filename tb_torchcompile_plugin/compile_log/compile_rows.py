@@ -326,6 +326,11 @@ class CompiledFrames:
         """Return the newest epoch of an id; ids of what was compiled ahead of time do not restart."""
         return 0 if is_ahead_of_time(compile_id) else self.epoch
 
+    def count_begun(self) -> int:
+        """Return the number of compilations that have begun. A backward belongs to its forward."""
+        begun = (frame for frame in self._frames.values() if frame.is_compilation or frame.backwards)
+        return sum(not is_export(frame.key.compile_id) for frame in begun)
+
     def key(self, compile_id: str) -> pb.CompileKey:
         """Return the key of a record that has this id now."""
         return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))

@@ -8,13 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.compile_log.record import (
-    LOG_TEXT,
-    direction_of,
-    forward_compilations,
-    key_of,
-    optional_number,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import records_skipped_frames
@@ -47,7 +41,7 @@ def counted_rows(summary: CompileSummary, name: CountName) -> list[CountedRow] |
     """Return each row once, equal ones added up, in torch's order; None where the summary does not hold them."""
     rows = COUNTS[name].rows_of(summary)
     counted = None if rows is None else merge_equal_rows(rows)
-    return None if summary.environment.capture == LOG_TEXT and not counted else counted
+    return None if summary.environment.capture == record.LOG_TEXT and not counted else counted
 
 
 def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:
@@ -61,7 +55,8 @@ def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:
 def summary_since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
     """Return what was compiled after an earlier summary of the same process: an id is compiled once in an epoch."""
     later = CompileSummary(environment=summary.environment)
-    later.compiler_calls.extend(summary.compiler_calls[len(earlier.compiler_calls) :])
+    calls = {row.SerializeToString() for row in earlier.compiler_calls}  # of many, the first ones are dropped
+    later.compiler_calls.extend(row for row in summary.compiler_calls if row.SerializeToString() not in calls)
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
         before = {_identity(row) for row in getattr(earlier, table)}
         getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in before)
@@ -70,13 +65,13 @@ def summary_since(summary: CompileSummary, earlier: CompileSummary) -> CompileSu
 
 def _identity(row: object) -> tuple[object, ...]:
     fields = ("direction", "index", "graph_key", "text", "line", "reason")
-    return key_of(row.key), *(getattr(row, name, None) for name in fields)  # type: ignore[attr-defined]  # of each table
+    return record.key_of(row.key), *(getattr(row, name, None) for name in fields)  # type: ignore[attr-defined]  # of each table
 
 
 def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
     """Yield sites: attempts, callers and recompiles that break at one line for one reason are one."""
     sites = dict.fromkeys(
-        (row.reason, row.file, optional_number(row, "line")) for row in summary.graph_breaks
+        (row.reason, row.file, record.optional_number(row, "line")) for row in summary.graph_breaks
     )
     return (CountedRow("graph break", *site) for site in sites)
 
@@ -93,10 +88,10 @@ def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 
 def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
-    names = {key: row.function for key, row in forward_compilations(summary).items()}
+    names = {key: row.function for key, row in record.forward_compilations(summary).items()}
     for row in summary.recompiles:
-        what = names.get(key_of(row.key)) or "a frame"
-        yield CountedRow(what, _first(row.reasons), row.file, optional_number(row, "line"))
+        what = names.get(record.key_of(row.key)) or "a frame"
+        yield CountedRow(what, _first(row.reasons), row.file, record.optional_number(row, "line"))
 
 
 def _graphs(summary: CompileSummary) -> Iterator[CountedRow] | None:
@@ -113,20 +108,23 @@ def _guards(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 def _kernels(summary: CompileSummary) -> Iterator[CountedRow]:
     """Yield kernels by graph: one that two frames share counts for both."""
-    frames = forward_compilations(summary)
+    frames = record.forward_compilations(summary)
     for graph in summary.graphs:
-        frame = frames.get(key_of(graph.key), Compilation())
+        frame = frames.get(record.key_of(graph.key), Compilation())
         for kernel in graph.kernels:
-            row = _of(frame, direction_of(graph.direction))
+            row = _of(frame, record.direction_of(graph.direction))
             yield row._replace(what=without_number(kernel.name))
 
 
 def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
     if not any(row.cache for row in summary.compilations):
         return None
-    frames = forward_compilations(summary)
+    frames = record.forward_compilations(summary)
     return (
-        _of(frames.get(key_of(row.key), row), f"{lookup.cache} cache, {direction_of(lookup.direction)}")
+        _of(
+            frames.get(record.key_of(row.key), row),
+            f"{lookup.cache} cache, {record.direction_of(lookup.direction)}",
+        )
         for row in summary.compilations
         for lookup in row.cache
         if lookup.result == "miss"
@@ -150,7 +148,7 @@ def _knows(summary: CompileSummary, field: str) -> bool:
 
 def _of(row: Compilation, why: str = "", number: int = 1) -> CountedRow:
     return CountedRow(
-        row.function or "a frame", _first([why]), row.file, optional_number(row, "line"), number
+        row.function or "a frame", _first([why]), row.file, record.optional_number(row, "line"), number
     )
 
 
@@ -172,7 +170,5 @@ COUNTS: dict[CountName, CountKind] = {
     "graphs": CountKind("graph", "graphs", _graphs, _OLD),
     "guards": CountKind("guard", "guards", _guards, _OLD),
     "kernels": CountKind("generated kernel", "generated kernels", _kernels),
-    "cache_misses": CountKind(
-        "cache miss", "cache misses", _cache_misses, "torch recorded no lookups in its compile caches"
-    ),
+    "cache_misses": CountKind("cache miss", "cache misses", _cache_misses, "torch recorded no cache lookups"),
 }

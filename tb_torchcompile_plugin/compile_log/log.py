@@ -411,14 +411,14 @@ class CompileLog:
         else:
             frame.kernel_infos.append(info)
 
-    def compiling(self) -> tuple[list[CompileSpan], CompiledFrame | None]:
-        """Return the open spans of what began last, the innermost last, and its frame; no spans for nothing."""
+    def compiling(self) -> tuple[list[CompileSpan], CompiledFrame | None, int]:
+        """Return the open spans of what began last, the innermost last, its frame, and how many compilations began."""
         spans = self._lanes.still_open()
         # Work of compile workers without a frame is part of what waits for it.
         of_frames = [span for span in spans if span.row.key.compile_id] or spans
         last = max(of_frames, key=lambda span: span.row.start_ns, default=None)
         frame = self._frames.find(last.row.key.epoch, last.row.key.compile_id) if last else None
-        return [span for span in spans if last and span.lane == last.lane], frame
+        return [span for span in spans if last and span.lane == last.lane], frame, self._frames.count_begun()
 
     def summary(self) -> pb.CompileSummary:
         """Return all that is known so far; of `environment`, what records do not hold is the caller's."""

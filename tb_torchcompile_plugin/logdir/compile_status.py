@@ -24,7 +24,7 @@ class CompileStatus:
     rank: int | None
     updated_s: float  # Unix time
     seconds: float  # since this compilation began
-    compilations: int  # that have begun since recording began, this one included
+    compilations: int  # that have begun, this one included; backwards do not count
     compile_id: str
     frame: str  # such as "forward (train.py:58)"
     direction: str  # forward or backward

@@ -174,11 +174,12 @@ def write_atomically(path: str) -> Iterator[BinaryIO]:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process of this machine runs. A killed one is a zombie until its parent asks for it."""
+    """Return whether a process of this machine runs, or may. A killed one is a zombie until its parent waits."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
     try:
-        os.kill(pid, 0)
+        if os.name != "nt":  # there it would send Ctrl-C
+            os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):

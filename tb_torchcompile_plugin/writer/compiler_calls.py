@@ -52,7 +52,7 @@ _notes_methods = False
 
 
 def note_compiler_calls() -> None:
-    """Wrap torch's functions, once. Does without those that this torch lacks."""
+    """Wrap torch's functions once, except those that this torch does not have."""
     global _called_before, _notes_methods
     import torch
 
@@ -64,8 +64,17 @@ def note_compiler_calls() -> None:
     _wrap(torch.compiler, "set_stance", lambda *_: _wrap_dynamo())
     _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_note_transfer, load=True))
     _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_note_transfer, load=False))
-    _wrap(sys.modules.get("torch.compiler.precompile"), "load", _note_load)
     _wrap_dynamo()
+
+
+def forget_parent() -> None:
+    """Forget, in the child of a fork, what its parent did. What the parent set or loaded holds in the child, too."""
+    global _called_before
+    _called_before = _called_before or "compile" in _calls
+    for kind in set(_calls).difference(("stance", "disable", LOAD_CALL)):
+        del _calls[kind]
+    _methods.clear()
+    _transfers.clear()
 
 
 def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
@@ -165,6 +174,8 @@ def _note_method(method: MethodType, name: str) -> None:
 
 
 def _wrap_dynamo() -> None:
+    """Wrap functions of modules that torch loads later, once they are loaded."""
+    _wrap(sys.modules.get("torch.compiler.precompile"), "load", _note_load)
     decorators = sys.modules.get("torch._dynamo.decorators")
     if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), MARK):
         stance = loaded("torch._dynamo.eval_frame", "_stance")
@@ -233,7 +244,7 @@ def _forced_backend(stance: Any) -> str:
 
 
 def _note_result(result: Any, args: Any, *rest: Any) -> None:
-    """Note what came of a frame, where Dynamo skips it."""
+    """Note that Dynamo skipped a frame, with its reason."""
     _, outcome, frame = args
     if outcome.guarded_code is None:
         code = frame.f_code

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.logdir.filesystem import read_range, renamed
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_trace_already_saved
 from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer.environment import setting
-from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
+from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder, worker_of
 
 # As torch names it; the stem is folder and worker.
 _TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
@@ -103,10 +103,8 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     The returned function never raises, because an exception in `on_trace_ready` can crash the process. Failures are
     logged once by the logger `tb_torchcompile_plugin`. Raises TypeError and ValueError for invalid arguments.
     """
-    folder = os.fspath(dir_name)
-    checked_capture(capture)
-    export = _Exporter(folder, worker_name, use_gzip, kw)
-    output = Output(folder, worker_name, capture)
+    output = Output(os.fspath(dir_name), worker_of(worker_name), checked_capture(capture))
+    export = _Exporter(output.folder, output.worker, use_gzip, kw)
     recorder().start(capture)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
@@ -190,6 +188,7 @@ class _Redirected:
     def export_chrome_trace(self, path: str, *arguments: Any, **kw: Any) -> None:
         """Export as the profiler does, through a temporary name where it has none of its own."""
         self.path = path
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         if _writes_by_itself(self._prof):
             self._prof.export_chrome_trace(path, *arguments, **kw)
             return

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.compile_log.counts import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
-from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, Output, checked_capture, recorder
+from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, Output, checked_capture, recorder, worker_of
 
 _CAPTURE = "full"  # without source, reasons would be cut
 _MAX_LINES = 20  # of a failed assertion, about one screen
@@ -145,12 +145,13 @@ class CompileRecorder:
         triton: bool = False,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
+        self._output = Output(os.fspath(dir_name), worker_of(worker_name), checked_capture(capture))
         self._is_new, self._triton = False, triton
         self._on_progress = on_progress
 
     def __enter__(self) -> "CompileRecorder":
-        recorder().status.on_progress = self._on_progress or recorder().status.on_progress
+        self._earlier_callback = recorder().status.on_progress
+        recorder().status.on_progress = self._on_progress or self._earlier_callback
         recorder().start(self._output.capture)
         if self._triton:
             recorder().keep_triton()
@@ -163,7 +164,7 @@ class CompileRecorder:
         if self._is_new:
             recorder().drop_output(self._output)
         if self._on_progress:
-            recorder().status.on_progress = None
+            recorder().status.on_progress = self._earlier_callback
 
     def write(self) -> str | None:
         """Write what is known so far; return the path of the file, or None where that failed (it is logged)."""

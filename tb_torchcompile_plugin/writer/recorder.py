@@ -25,26 +25,8 @@ from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 from tb_torchcompile_plugin.logdir.discovery import summary_name
-from tb_torchcompile_plugin.torch_names.graph_breaks import (
-    ACCURACY_LOGGER,
-    CUDAGRAPH_LIMIT_LOGGER,
-    CUDAGRAPH_LOGGER,
-    CUDAGRAPH_SKIPS,
-    is_cudagraph_skip,
-)
-from tb_torchcompile_plugin.torch_names.records import (
-    BACKWARD_METRICS,
-    CUDAGRAPH_SKIP,
-    DYNAMO_START,
-    ID_FIELDS,
-    METRICS,
-)
-from tb_torchcompile_plugin.writer.compiler_calls import (
-    note_accuracy_failure,
-    note_compiler_calls,
-    put_compiler_calls,
-    stop_noting_methods,
-)
+from tb_torchcompile_plugin.torch_names import graph_breaks, records
+from tb_torchcompile_plugin.writer import compiler_calls
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
     Times,
@@ -101,8 +83,9 @@ class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        skips = dict.fromkeys((CUDAGRAPH_LOGGER, CUDAGRAPH_LIMIT_LOGGER), self._take_cudagraph_skip)
-        takes = {TRACE_LOGGER: self.take, ACCURACY_LOGGER: note_accuracy_failure, **skips}
+        skips = graph_breaks.CUDAGRAPH_LOGGER, graph_breaks.CUDAGRAPH_LIMIT_LOGGER
+        takes = dict.fromkeys(skips, self._take_cudagraph_skip)
+        takes |= {TRACE_LOGGER: self.take, graph_breaks.ACCURACY_LOGGER: compiler_calls.note_accuracy_failure}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._sampler = Sampler()
@@ -121,6 +104,7 @@ class Recorder:
         self._pending_size = 0
         self._logs: dict[str, CompileLog] = {}
         self._times = Times()
+        self._inherits_code = False  # from the parent of a fork: an empty summary would deny it
         self._inherited_skips = 0  # of CUDA graphs, that the child of a fork has from its parent
         self._reported: set[str] = set()
         self.taken = 0  # records until now
@@ -140,8 +124,10 @@ class Recorder:
             self._reset_to_empty()
             self._logs = {capture: _empty_log(capture) for capture in captures}
             self._times.forget_parent()
+            compiler_calls.forget_parent()
             self._inherited_skips = cudagraph_skips() or 0
             self._checked = 0, torch_state()
+            self._inherits_code = bool(self._checked[1].metrics)
 
     def start(self, capture: str) -> None:
         """Start recording, or go on, until `release` is called as often. Never raises."""
@@ -158,14 +144,14 @@ class Recorder:
             import torch  # noqa: F401  # its own set-up of the logger must come first
 
             self._log_handlers.install()
-            note_compiler_calls()
+            compiler_calls.note_compiler_calls()
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0:
             with self.reporting("compilations cannot be recovered later"):
-                stop_noting_methods()
+                compiler_calls.stop_noting_methods()
                 self._log_handlers.remove()
                 self.status.stop()
                 self._checked = self.taken, torch_state()
@@ -210,21 +196,21 @@ class Recorder:
 
     def take(self, record: logging.LogRecord) -> None:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
-        stop_noting_methods()
+        compiler_calls.stop_noting_methods()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         # Only for the first version of a frame: counting 10,000 modules takes some 10 ms.
         with contextlib.suppress(Exception):  # another torch, or an unusual module
-            if (start := metadata.get(DYNAMO_START)) and metadata.get(ID_FIELDS[-1]) == 0:
-                metadata = {**metadata, DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
+            if (start := metadata.get(records.DYNAMO_START)) and metadata.get(records.ID_FIELDS[-1]) == 0:
+                metadata = {**metadata, records.DYNAMO_START: start | module_compiled_now(start["stack"][-1])}
         self._queue(Record(metadata, record.payload, record.thread or 0))  # type: ignore[attr-defined]  # as above
         self.status.begin()
-        if METRICS in metadata or BACKWARD_METRICS in metadata:
+        if records.METRICS in metadata or records.BACKWARD_METRICS in metadata:
             self._times.collect()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if is_cudagraph_skip(text):
-            self._queue(Record({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0))
+        if graph_breaks.is_cudagraph_skip(text):
+            self._queue(Record({records.CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0))
 
     def _queue(self, record: Record) -> None:
         self._pending.append(record)
@@ -294,7 +280,7 @@ class Recorder:
         self._add("torch's times", lambda: self._times.put(summary))
         self._add("the times of steps", lambda: self._steps.put(summary))
         self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
-        self._add("calls of torch.compile", lambda: put_compiler_calls(summary, source=source))
+        self._add("calls of torch.compile", lambda: compiler_calls.put_compiler_calls(summary, source=source))
         self._add("torch's counters", lambda: self._put_counters(summary))
         self._add("the choices of autotuning", lambda: add_autotune_choices(summary))
         if triton := self._triton:
@@ -307,7 +293,7 @@ class Recorder:
 
     def _put_counters(self, summary: CompileSummary) -> None:
         if (count := cudagraph_skips()) is not None:
-            group, name = CUDAGRAPH_SKIPS
+            group, name = graph_breaks.CUDAGRAPH_SKIPS
             summary.counters.add(group=group, name=name, value=count - self._inherited_skips)
 
     def _add(self, part: str, add: Callable[[], None]) -> None:
@@ -315,10 +301,12 @@ class Recorder:
             add()
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
-        """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if that failed. Never raises.
+        """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if there is none. Never raises.
 
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
+        if self._inherits_code and not self.taken:
+            return None
         written = ""
         self.status.stop()  # its file is gone when this returns; what still compiles starts it again
         with self.reporting("the compile summary cannot be written", output.folder):
@@ -410,6 +398,11 @@ def recorder() -> Recorder:
         if _recorder is None:
             _recorder = Recorder()
     return _recorder
+
+
+def worker_of(name: str | None) -> str | None:
+    """Return a worker name as Kineto writes it in file names, so that trace and summary have the same."""
+    return name and name.replace("\n", "").replace("\\", "/")
 
 
 def checked_capture(capture: str) -> str:

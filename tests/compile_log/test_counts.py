@@ -94,6 +94,7 @@ def test_a_function_that_dynamo_left_alone_is_skipped():
     now.compiler_calls.add(kind="dispatch_mode", subject="g", reason="FlopCounterMode", file="m.py", line=3)
     now.compiler_calls.add(kind="compile", subject="h")
     assert numbers(now)["skipped"] == 2
+    del now.compiler_calls[0]  # of 257 calls the recorder keeps 256
     (row,) = counted_rows(summary_since(now, earlier), "skipped") or []
     assert (row.what, row.why, row.line) == ("g", "FlopCounterMode", 3)
 

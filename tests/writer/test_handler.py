@@ -283,6 +283,23 @@ def test_the_handler_in_the_child_of_a_fork(torch: Any, tmp_path: Path) -> None:
     assert names(tmp_path, SUMMARY) == names(tmp_path, TRACE)
 
 
+def test_a_child_that_only_runs_code_of_its_parent_writes_no_summary(torch: Any, tmp_path: Path) -> None:
+    on_ready = tensorboard_trace_handler(tmp_path)
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    in_a_fork(lambda: on_ready(Exporter(whole)))
+    assert names(tmp_path, TRACE) and not names(tmp_path, SUMMARY)
+
+
+@pytest.mark.parametrize("worker", ["two\nlines", "folder/w", "folder\\w"])
+def test_a_worker_name_that_is_no_file_name(
+    torch: Any, tmp_path: Path, worker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile(torch, tensorboard_trace_handler(tmp_path, worker))
+    folder = tmp_path / "folder" if "folder" in worker else tmp_path
+    assert names(folder, SUMMARY) == names(folder, TRACE) != []
+    assert "tb_torchcompile_plugin" not in {record.name for record in caplog.records}
+
+
 # -- in a process of its own --------------------------------------------------------------------------------------
 
 

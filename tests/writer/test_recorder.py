@@ -428,6 +428,7 @@ def test_the_child_of_a_fork_records_for_itself_alone(torch: Any, tmp_path: Path
     (child_summary,) = summaries(tmp_path / "child")
     assert [row.key.compile_id for row in parent.compilations] == ["0/0"]
     assert [row.key.compile_id for row in child_summary.compilations] == ["1/0"]
+    assert [row.kind for row in child_summary.compiler_calls] == ["compile"]
     assert child_summary.environment.pid == pid
     assert child_summary.environment.worker.endswith(f"_{pid}")
     times = {row.function: len(row.seconds) for row in child_summary.compile_times}

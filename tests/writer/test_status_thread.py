@@ -15,9 +15,11 @@ import pytest
 
 from live import ROOT, fresh_recorder, in_a_fork, needs_torch
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing
+from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.logdir.compile_status import MAX_BYTES
 from tb_torchcompile_plugin.writer import status_thread
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
+from tb_torchcompile_plugin.writer.status_thread import StatusThread
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 STATUS = "*.pt.compiling"
@@ -54,16 +56,18 @@ def compile_until(torch: Any, seen: Any, direction: str = "forward") -> None:
     torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(3))
 
 
+def look(folder: Path, found: list[bytes]) -> list[bytes]:
+    """Add what the status files contain now."""
+    found.extend(file.read_bytes() for file in folder.glob(STATUS))
+    return found
+
+
 def test_the_file_is_there_while_torch_compiles_and_only_then(torch: Any, tmp_path: Path) -> None:
     lines: list[str] = []
     found: list[bytes] = []
 
-    def look() -> bool:
-        found.extend(file.read_bytes() for file in tmp_path.glob(STATUS))
-        return bool(found and lines)
-
     with CompileRecorder(tmp_path, "w", on_progress=lines.append):
-        compile_until(torch, look)
+        compile_until(torch, lambda: look(tmp_path, found) and lines)
         wait_until_gone()
         assert not list(tmp_path.iterdir())
     assert len(found[0]) <= MAX_BYTES
@@ -79,6 +83,90 @@ def test_the_file_is_there_while_torch_compiles_and_only_then(torch: Any, tmp_pa
     }
     assert {name: status[name] for name in expected} == expected
     assert lines[0].startswith(f"compiling <lambda> ({Path(__file__).name}:{line}), 0/0 forward, ")
+
+
+def test_a_backward_is_no_further_compilation_and_a_repeated_id_is_shown_again(
+    torch: Any, tmp_path: Path
+) -> None:
+    outer: list[str] = []
+    found: list[bytes] = []
+    with CompileRecorder(tmp_path, "w", on_progress=outer.append) as recorder:
+        with CompileRecorder(tmp_path, on_progress=[].append):
+            torch.compile(lambda x: x.sin(), backend="aot_eager")(
+                torch.ones(3, requires_grad=True)
+            ).sum().backward()
+        for _ in range(2):
+            torch._dynamo.reset()
+            outer.clear()
+            found.clear()
+            compile_until(torch, lambda: outer and look(tmp_path, found))
+            number = json.loads(found[-1])["compilations"]
+            assert number == len(forward_compilations(recorder.summary()))
+
+
+def a_thread(tmp_path: Path, read: Any) -> StatusThread:
+    """A thread that reads a status once torch compiles nothing in this process."""
+    return StatusThread(lambda: str(tmp_path / "w"), read, lambda: 0)
+
+
+def test_a_thread_that_begins_while_another_one_is_stopped(tmp_path: Path) -> None:
+    class Interrupted:
+        """A lock after whose release another thread runs first."""
+
+        lock, then = threading.RLock(), None
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+            if then := self.then:
+                self.then = None
+                then()
+
+    status = a_thread(tmp_path, lambda _: None)
+    status._has_ended = lambda *_: False  # type: ignore[method-assign]
+    status._lock = lock = Interrupted()  # type: ignore[assignment]
+    status.begin()
+    first, lock.then = status._thread, status.begin  # type: ignore[assignment]
+    status.stop()
+    assert not first.is_alive() and status._thread.is_alive()
+    with lock:
+        status.stop()  # by a signal handler
+    wait_until_gone()
+
+
+def test_a_thread_that_died_is_replaced(tmp_path: Path) -> None:
+    reads: list[int] = []
+
+    def read(_: object) -> None:
+        reads.append(1)
+        raise SystemExit
+
+    status = a_thread(tmp_path, read)
+    for number in (1, 2):
+        status.begin()
+        wait_until_gone()
+        assert len(reads) == number
+
+
+def test_a_callback_that_hangs_stops_neither_training_nor_the_removal_of_the_file(
+    torch: Any, tmp_path: Path
+) -> None:
+    called, goes_on = threading.Event(), threading.Event()
+
+    def hang(line: str) -> None:
+        called.set()
+        goes_on.wait(30)
+
+    with CompileRecorder(tmp_path, "w", on_progress=hang) as recorder:
+        compile_until(torch, called.is_set)
+        began = time.monotonic()
+        recorder.write()
+        assert threads() and not list(tmp_path.glob(STATUS))
+        assert time.monotonic() - began < 10
+        goes_on.set()
+        wait_until_gone()
 
 
 def test_a_steady_step_starts_no_thread_and_writes_nothing(torch: Any, tmp_path: Path) -> None:
