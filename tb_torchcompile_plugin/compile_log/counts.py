@@ -61,7 +61,9 @@ def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:
 def summary_since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
     """Return what was compiled after an earlier summary of the same process: an id is compiled once in an epoch."""
     later = CompileSummary(environment=summary.environment)
-    later.compiler_calls.extend(summary.compiler_calls[len(earlier.compiler_calls) :])
+    # Only the last calls of each kind are kept: their number is no position.
+    calls = {row.SerializeToString() for row in earlier.compiler_calls}
+    later.compiler_calls.extend(row for row in summary.compiler_calls if row.SerializeToString() not in calls)
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
         before = {_identity(row) for row in getattr(earlier, table)}
         getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in before)
