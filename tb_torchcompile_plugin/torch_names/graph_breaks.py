@@ -96,7 +96,8 @@ _MISMATCH = re.compile(
     r"^tensor '(?P<source>.+?)' (?P<what>size|stride|rank|dtype|requires_grad|dispatch key set|device)"
     r" mismatch(?: at index (?P<index>\d+))?\. expected (?P<old>.+?)(?:, actual (?P<new>.+?))?(?:\. Guard .+)?$"
 )
-is_of_self = contains(r"\bself[.\[]|L\['self'\]")  # a guard; newer versions of torch name locals without `L`
+is_of_self = contains(r"\bself\b")  # a guard; newer versions of torch write `self` for `L['self']`
+ADDRESS = re.compile(r", \d{9,}(?=\))")  # of an object, in a guard: it differs in each process
 _MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
 _GUARDS: tuple[tuple[GuardKind, str], ...] = (
     ("global_state", r"GLOBAL_STATE changed: (?P<source>.+)$"),

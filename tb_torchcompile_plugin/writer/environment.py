@@ -143,10 +143,11 @@ def compiling_now() -> dict[str, int]:
 
 
 def module_compiled_now(function: dict[str, Any]) -> dict[str, Any]:
-    """Return the class of the module whose `forward` this thread compiles, and how many such modules its model has.
+    """Return the class whose `forward` this thread compiles for a module, and how many modules of its model run it.
 
-    The model is the outermost module that is being called. function: the last entry of the stack in Dynamo's record.
-    Empty if another function is compiled. Raises IndexError where no module is called, and what modules raise.
+    The model is the outermost module that is being called; subclasses that inherit this `forward` share its code.
+    function: the last entry of the stack in Dynamo's record. Empty if another function is compiled. Raises IndexError
+    where no module is called, and what modules raise.
     """
     call = sys.modules["torch.nn"].Module._wrapped_call_impl.__code__
     called: list[Any] = []  # innermost first
@@ -160,10 +161,11 @@ def module_compiled_now(function: dict[str, Any]) -> dict[str, Any]:
     code = inspect.unwrap(kind.forward).__code__
     if (code.co_name, code.co_firstlineno) != (function["name"], function["line"]):
         return {}
-    alike = [module for module in model.modules() if type(module) is kind]
+    owner = next(base for base in kind.__mro__ if "forward" in vars(base))
+    alike = [module for module in model.modules() if type(module).forward is kind.forward]
     # With `block.compile()` those that are compiled; otherwise nothing is known of single modules.
     count = sum(bool(module._compiled_call_impl) == bool(one._compiled_call_impl) for module in alike)
-    return {MODULE_CLASS: readable(kind.__qualname__), MODULE_COUNT: count}
+    return {MODULE_CLASS: readable(owner.__qualname__), MODULE_COUNT: count}
 
 
 def file_names() -> dict[int, str]:

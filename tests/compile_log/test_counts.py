@@ -87,12 +87,13 @@ def test_a_torch_that_writes_no_record_of_skipped_frames_skipped_none_or_some(ve
 
 
 def test_a_function_that_dynamo_left_alone_is_skipped():
-    earlier = CompileSummary()
-    earlier.compiler_calls.add(kind="disabled", subject="f")
-    now = CompileSummary()
-    now.CopyFrom(earlier)
+    earlier, now = CompileSummary(), CompileSummary()
+    for start_ns in (1, 2, 3):  # more than is kept
+        earlier.compiler_calls.add(kind="compile", subject="h", start_ns=start_ns)
+    earlier.compiler_calls.add(kind="disabled", subject="f", start_ns=4)
+    now.compiler_calls.extend(earlier.compiler_calls[2:])
     now.compiler_calls.add(kind="dispatch_mode", subject="g", reason="FlopCounterMode", file="m.py", line=3)
-    now.compiler_calls.add(kind="compile", subject="h")
+    now.compiler_calls.add(kind="compile", subject="h", start_ns=6)
     assert numbers(now)["skipped"] == 2
     del now.compiler_calls[0]  # of 257 calls the recorder keeps 256
     (row,) = counted_rows(summary_since(now, earlier), "skipped") or []

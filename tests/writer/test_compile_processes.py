@@ -1,5 +1,6 @@
 """Compilation in more than one process, or in one that dies: what each leaves behind, under a real torch."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from live import needs_torch, run, run_all, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
-from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames, sharing
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -120,9 +121,21 @@ REGIONAL = """
         def forward(self, x):
             return self.linear(x)[:, :8] * FACTOR
 
-    model = torch.nn.Sequential(*(Block(index) for index in range(6)))
+    class Other(Block):
+        pass
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(KIND(index) for index in range(7))
+
+        def forward(self, x):
+            for block in (*self.blocks[:4], self.blocks[6]):
+                x = block(x)
+
+    model = Model()
     torch._dynamo.config.recompile_limit = 3
-    for block in model[:5]:
+    for block in model.blocks[:6]:
         block.compile(backend="aot_eager")
     with CompileRecorder("logs"):
         model(torch.ones(2, 8, requires_grad=True))
@@ -130,21 +143,24 @@ REGIONAL = """
 
 
 @pytest.mark.parametrize(
-    ("factor", "wider", "expected"),
+    ("factor", "wider", "kind", "versions", "differences"),
     [
-        ("2", "9", (5, 1, 4, ())),
-        ("self.index", "9", (5, 3, 2, ("self.index",))),
-        ("2", "3", (5, 2, 3, ("the size of self.linear.bias",))),
+        ("2", "9", "Block", 1, ()),
+        ("self.index", "9", "Block", 3, ("self.index",)),
+        ("2", "3", "Block", 2, ("the size of self.linear.bias",)),
+        ("2", "9", "(Block, Other)[index % 2]", 2, ("the type of self",)),
     ],
 )
 def test_modules_of_one_class_share_compilations_unless_they_differ(
-    tmp_path: Path, factor: str, wider: str, expected: tuple[object, ...]
+    tmp_path: Path, factor: str, wider: str, kind: str, versions: int, differences: tuple[str, ...]
 ) -> None:
-    run(REGIONAL.replace("FACTOR", factor).replace("WIDER", wider), tmp_path)
+    """Of six compiled blocks four are called: the sentence claims nothing of how many ran."""
+    run(REGIONAL.replace("FACTOR", factor).replace("WIDER", wider).replace("KIND", kind), tmp_path)
     (summary,) = summaries(tmp_path / "logs")
     (frame,) = data_of(summary).of(recompiled_frames)
     assert (frame.module, frame.function) == ("Block", "forward")
-    assert (frame.modules, len(frame.versions), frame.others, frame.differences) == expected
+    assert (frame.modules, len(frame.versions), frame.differences) == (6, versions, differences)
+    assert [int(number) for number in re.findall(r"\d+", sharing(frame))] == [6, frame.line, versions]
 
 
 POOL = """

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.profile.model.attribution import Attribution
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
+from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
 
 _MAX_LINES = 3  # of the program, in one finding
@@ -229,7 +230,7 @@ class RecompileLimit(Cause):
             versions = frame.versions if frame else []
             yield self.finding(
                 f"{row.function or 'A frame'} was compiled {often(len(versions))}, hit the recompile limit, and now "
-                f"runs eagerly{modules_clause(frame)}",
+                f"runs eagerly",
                 f"{advice.rstrip('.')}. torch._dynamo.config.recompile_limit raises the limit",
                 {"versions": len(versions)},
                 severity="critical",
@@ -295,11 +296,6 @@ class CacheMissed(Cause):
             )
 
 
-def modules_clause(frame: RecompiledFrame | None) -> str:
-    """Return ". 12 Block modules (model.py:7): 8 compilations, …", "" without several modules."""
-    return f". {sharing(frame).rstrip('.')}" if frame and frame.modules else ""
-
-
 def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
     """Return ". The guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
     texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
@@ -314,15 +310,18 @@ def at_recompile_limit(data: CompileData, row: Problem) -> tuple[RecompiledFrame
     """Return a frame at the limit, and what to do about the guard that failed when it was last compiled."""
     key = row.epoch, frame_of(row.compile_id)
     frames = (frame for frame in data.of(recompiled_frames) if (frame.epoch, frame.frame) == key)
+    frame = next(frames, None)
     failures = (again for again in data.of(recompiles) if (again.epoch, frame_of(again.compile_id)) == key)
     guards = [guard for again in failures for guard in again.guards[:1]]
     advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"
     if guards and guards[-1].advice:
         advice = f"The guard that failed last is {_short(guards[-1])}. {guards[-1].advice}"
-    return next(frames, None), advice
+    if frame and frame.modules:
+        advice = f"{advice.rstrip('.')}. {sharing(frame)}"
+    return frame, advice
 
 
 def _short(guard: FailedGuard) -> str:
     # The text may end in a comment of the compiler, far to the right.
-    text = " ".join(guard.text.partition("  #")[0].split())
+    text = ADDRESS.sub("", " ".join(guard.text.partition("  #")[0].split()))
     return text[:_MAX_GUARD_CHARS] + ("…" if len(text) > _MAX_GUARD_CHARS else "")

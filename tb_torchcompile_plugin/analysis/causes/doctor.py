@@ -1,7 +1,7 @@
 """What was compiled, what was not, why, and what to do? Every recorded failure and reason to run eagerly."""
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -18,11 +18,8 @@ from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 
 Outcome = Literal["failed", "inaccurate", "unfinished", "eager", "graph_break", "compiled", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-_OF_SPANS = (
-    "nothing_compiled",
-    "debug_backend",
-    "eager_remainder",
-)  # causes about what runs eagerly in a span
+# Causes about what runs eagerly in a span.
+_OF_SPANS = ("nothing_compiled", "debug_backend", "eager_remainder")
 _RECORD = (
     "Create tb_torchcompile_plugin.tensorboard_trace_handler before the first call of the compiled function"
 )
@@ -30,7 +27,14 @@ _NO_DATA = "No compile data: what was compiled, or failed to compile, is unknown
 _UNFINISHED = "Torch had not finished when this was recorded: it was compiling, or the process died"
 _IF_DIED = "If it died, the command writes each graph as a script before it is compiled"
 _UNCHECKED = "Whether compiled code computes the same as eager code: a recording does not show this"
-_COMPILED = {"compiled": "", "recovered": "before recording began; failures until then are unknown"}
+_COMPILED = {
+    "compiled": "",
+    "recovered": "before recording began; failures until then are unknown",
+    "unknown": "The text does not show how this compilation ended",
+}
+_OF_FUNCTIONS = ("skip", "disable", "method")  # recorded calls for which one function runs eagerly
+_END_NS = 2**63 - 1  # after all that is recorded
+Reason: TypeAlias = tuple[str, CompilerCall]  # a key of EAGER_REASONS, and the call or the setting
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -52,14 +56,16 @@ NOT_READ = Diagnosis("unknown", "The ranks of this job were not read", "Use repo
 
 def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[Diagnosis]:
     """Return what is recorded of a worker. of_spans: the findings of its spans."""
-    rows = [*_recorded(data)] if data else [Diagnosis("unknown", _NO_DATA, _RECORD)]
+    reasons = _why_all_eager(data) if data else []
+    rows = [*_recorded(data, reasons)] if data else [Diagnosis("unknown", _NO_DATA, _RECORD)]
     for row in of_spans:
-        if row.rule in _OF_SPANS and not any(other.why in row.title for other in rows):
+        is_known = row.rule == "nothing_compiled" and any(reason != "unknown" for reason, _ in reasons)
+        if row.rule in _OF_SPANS and not is_known:
             rows.append(Diagnosis("eager", row.title, row.next_step))
     return list(dict.fromkeys(rows))
 
 
-def _recorded(data: CompileData) -> Iterator[Diagnosis]:
+def _recorded(data: CompileData, reasons: Iterable[Reason]) -> Iterator[Diagnosis]:
     for failed in data.of(problems):
         why, next_step = eager.why_given_up(data, failed)
         why = f"{failed.type}: {why}. {failed.consequence}" if failed.kind == "failed" else why
@@ -71,37 +77,30 @@ def _recorded(data: CompileData) -> Iterator[Diagnosis]:
         if row.status == "unfinished":
             yield Diagnosis(row.status, _UNFINISHED, _IF_DIED, run_with(data, KEEP_SCRIPTS), *place)
         elif not row.failure and not row.breaks and row.direction == "forward":
-            yield Diagnosis("compiled", _COMPILED.get(row.status, row.status), "", "", *place)
+            outcome = "unknown" if row.status == "unknown" else "compiled"
+            yield Diagnosis(outcome, _COMPILED.get(row.status, row.status), "", "", *place)
     for site in data.of(reported_sites):
         function = next((row.stack[-1].function for row in site.breaks if row.stack), "")
         place = readable_function(function), site.file, site.line, ""
         yield Diagnosis("graph_break", site.reason, eager.hint(site), "", *place)
-    yield from _settings(data)
-
-
-def _settings(data: CompileData) -> Iterator[Diagnosis]:
-    """Yield what keeps code from being compiled, and whether results were found to differ."""
-    rows, variables = data.of(compilations), data.summary.environment.variables
-    is_set = (name for name in eager.SWITCHES if variables.get(name) == "1")
-    calls = [CompilerCall(kind="variable", subject=name) for name in is_set] + [*data.summary.compiler_calls]
-    check, differing = run_with(data, CHECK_ACCURACY), [call for call in calls if call.kind == "accuracy"]
+    calls, check = data.summary.compiler_calls, run_with(data, CHECK_ACCURACY)
+    differing = [call for call in calls if call.kind == "accuracy"]
     for call in differing:
         yield Diagnosis("inaccurate", call.reason, eager.NARROW_DOWN, check, *_place(call))
-    has_reason = bool(differing)
-    for call in calls:
-        reason = call.subject if call.subject in eager.EAGER_REASONS else call.kind
-        if reason in eager.EAGER_REASONS and (call.kind, call.subject) != ("stance", "default"):
-            at = at_line(call.file, optional_number(call, "line"))
-            cause = eager.in_words(reason, call.subject, call.reason, at)
-            yield Diagnosis("eager", cause.why, cause.next_step, "", *_place(call))
-            has_reason = True
-    if not rows and not has_reason:
-        reason, at = eager.uncalled(data.summary)
-        cause = eager.in_words(reason, place=at)
-        outcome: Outcome = "unknown" if reason == "unknown" else "eager"
-        yield Diagnosis(outcome, f"Nothing was compiled: {cause.why}", cause.next_step)
-    if not differing and any(row.graph_ops and not row.failure for row in rows):
+    for reason, call in (*reasons, *((call.kind, call) for call in calls if call.kind in _OF_FUNCTIONS)):
+        cause = eager.in_words(reason, call.subject, call.reason, at_line(*_place(call)[1:]))
+        outcome, lead = ("unknown", "Nothing was compiled: ") if reason == "unknown" else ("eager", "")
+        yield Diagnosis(outcome, lead + cause.why, cause.next_step, "", *_place(call))
+    if not differing and any(row.graph_ops and not row.failure for row in data.of(compilations)):
         yield Diagnosis("unknown", _UNCHECKED, eager.NARROW_DOWN, check)
+
+
+def _why_all_eager(data: CompileData) -> list[Reason]:
+    """Return what keeps all code of the process from being compiled, with the call or the setting."""
+    is_compiled = bool(data.of(compilations))
+    # A stance that was active for some calls explains only why nothing was compiled.
+    recorded = eager.recorded_reasons(data.summary, _END_NS if is_compiled else 0, _END_NS)
+    return [*recorded] or ([] if is_compiled else [eager.uncalled(data.summary)])
 
 
 def _place(call: CompilerCall) -> tuple[str, str, int | None]:

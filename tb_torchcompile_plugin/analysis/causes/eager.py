@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     split_code,
     step_after,
 )
-from tb_torchcompile_plugin.analysis.causes.compiling import at_recompile_limit, modules_clause
+from tb_torchcompile_plugin.analysis.causes.compiling import at_recompile_limit
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
@@ -266,7 +266,8 @@ class DebugBackend(PricedCause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         frames = len(context.profile.of(eager_points.captured_only))
         next_step, code = split_code(self.words.next_step)
-        if forced := next((row for row in _stances_in_force(context) if row.reason), None):
+        stances = _stances_in_force(context.compiler_calls, *_profiled_ns(context))
+        if forced := next((row for row in stances if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
             at = f" at {place}" if place else ""
             next_step = f'Remove force_backend="{forced.reason}" from set_stance{at}'
@@ -469,7 +470,8 @@ def eager_cause(context: SpanContext) -> EagerCause:
     frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
     at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
     what, text, place = "", "", ""
-    if recorded := next(_recorded_reasons(context), None):
+    summary = context.summary or CompileSummary()
+    if recorded := next(recorded_reasons(summary, *_profiled_ns(context), context.steps), None):
         reason, call = recorded
         what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
     elif graph_break := next(at_breaks, None):  # before the graph held an operation
@@ -484,7 +486,8 @@ def eager_cause(context: SpanContext) -> EagerCause:
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
-        reason, place = uncalled(context.summary or CompileSummary())
+        reason, call = uncalled(summary)
+        place = at_line(call.file, optional_number(call, "line"))
         if reason == "unknown" and DISPATCH_MODE in context.profile.trace.names:
             reason, what = "traced_mode", DISPATCH_MODE
     return in_words(reason, what, text, place, len(frames))
@@ -498,25 +501,25 @@ def in_words(reason: str, what: str = "", text: str = "", place: str = "", frame
     return EagerCause(reason, why.format(**words), next_step.format(**words), place)
 
 
-def uncalled(summary: CompileSummary) -> tuple[str, str]:
-    """Return why there are no compilations and no other reason (a key of EAGER_REASONS), and the user's line."""
+def uncalled(summary: CompileSummary) -> tuple[str, CompilerCall]:
+    """Return why there are no compilations and no other reason (a key of EAGER_REASONS), and the user's call."""
     if not summary.environment.HasField("compile_called"):
-        return "unknown", ""
+        return "unknown", CompilerCall()
     calls = (row for row in summary.compiler_calls if row.kind == "compile")
-    place = next((at_line(row.file, row.line) for row in calls), "")
-    return ("unused", place) if summary.environment.compile_called else ("never", "")
+    call = next(calls, CompilerCall())
+    return ("unused", call) if summary.environment.compile_called else ("never", CompilerCall())
 
 
 def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
     return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
 
 
-def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]]:
-    """Yield the reasons that the handler recorded, with the call or the setting; the first one counts."""
-    variables = context.summary.environment.variables if context.summary else {}
-    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    calls, in_force = context.compiler_calls, _stances_in_force(context)
-    is_compiled = bool(_compiled_ids(context))
+def recorded_reasons(
+    summary: CompileSummary, first_ns: int, last_ns: int, steps: int = 0
+) -> Iterator[tuple[str, CompilerCall]]:
+    """Yield why no compiled code runs between two times, with the call or the setting; the first one counts."""
+    variables, calls = summary.environment.variables, summary.compiler_calls
+    is_compiled, in_force = bool(summary.compilations), _stances_in_force(calls, first_ns, last_ns)
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
     yield from (("variable", CompilerCall(subject=name)) for name in SWITCHES if variables.get(name) == "1")
     yield from (("stance", row) for row in in_force if row.subject in ("force_eager", "eager_on_recompile"))
@@ -527,23 +530,24 @@ def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
             yield "disable", row
     for row in () if is_compiled else calls:
-        start_ns = row.start_ns - base_ns
-        if row.kind == "method" and start_ns < ends[-1] and start_ns + row.duration_ns >= starts[0]:
+        if row.kind == "method" and row.start_ns < last_ns and row.start_ns + row.duration_ns >= first_ns:
             yield "method", row
     # From the second step on, functions that were called before are compiled.
-    is_late = is_compiled or context.steps > 1
+    is_late = is_compiled or steps > 1
     possible = ("fail_on_recompile",) if is_late else ("fail_on_recompile", "eager_then_compile")
     yield from ((row.subject, row) for row in in_force if row.subject in possible)
 
 
-def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
-    """Return the changes of the stance that are active in the profiled time, in order of time."""
-    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    stances = [
-        row for row in context.compiler_calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]
-    ]
-    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+def _stances_in_force(calls: Iterable[CompilerCall], first_ns: int, last_ns: int) -> list[CompilerCall]:
+    """Return the changes of the stance that are active between two times, in order of time."""
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < last_ns]
+    earlier = [row for row in stances if row.start_ns < first_ns]
     return stances[max(len(earlier) - 1, 0) :]
+
+
+def _profiled_ns(context: SpanContext) -> tuple[int, int]:
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    return base_ns + int(starts[0]), base_ns + int(ends[-1])
 
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
@@ -584,8 +588,8 @@ def why_given_up(data: CompileData, row: Problem) -> tuple[str, str]:
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can continue after it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
-    frame, advice = at_recompile_limit(data, row)
-    return f"it hit the recompile limit{modules_clause(frame)}", advice
+    _, advice = at_recompile_limit(data, row)
+    return "it hit the recompile limit", advice
 
 
 def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:

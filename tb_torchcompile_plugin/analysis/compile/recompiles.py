@@ -162,8 +162,6 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
     modules: int | None = None  # how many of this class the model has; None if one, or unknown
     # What the modules differ in: the sources of their own guards that led to recompiles.
     differences: Annotated[tuple[str, ...], column_head("Modules differ in")] = ()
-    # Modules beyond one for each version. They reuse one or, at the limit, run eagerly; None where that is unknown.
-    others: Annotated[int | None, column_head("Further modules", hidden=True)] = None
     # Compile time of versions that exist because the code holds a number of the module.
     avoidable_s: Annotated[float | None, column_head("Avoidable compile time")] = None
 
@@ -288,37 +286,32 @@ def _add_modules(
     modules = max(json.loads(row.metrics.get(records.MODULE_COUNT, "0")) for row in compiled)
     own = [recompile.guards[0] for recompile in again if names.is_of_self(recompile.guard)]
     differences = (names.difference(guard.kind, guard.source or guard.text) for guard in own)
-    # One recompile for an input is usual: that of the first module often requires no gradient.
-    is_known = modules > 1 and len(again) - len(own) <= 1
     return msgspec.structs.replace(
         row,
         module=json.loads(compiled[0].metrics.get(records.MODULE_CLASS, "null")),
         modules=modules if modules > 1 and row.versions else None,
         differences=tuple(dict.fromkeys(differences)),
-        others=max(modules - len(row.versions), 0) if is_known else None,
         avoidable_s=sum(row.duration_s or 0 for row in again if row.advice == ADVICE["attribute"]) or None,
     )
 
 
 def shared_modules(data: CompileData) -> tuple[str, ...]:
-    """Say of each class how many compilations its modules share, and what keeps them apart."""
+    """Return a sentence for each class: how many compilations its modules have, and what keeps them apart."""
     return tuple(filter(None, map(sharing, data.of(recompiled_frames))))
 
 
 def sharing(frame: RecompiledFrame) -> str:
-    """Say "12 Block modules (model.py:7): 8 compilations, 4 modules run eagerly. They differ in self.index."."""
+    """Return "12 Block modules (model.py:7): 8 compilations. They differ in self.index.". How many ran is unknown."""
     versions, line = plural(len(frame.versions), "compilation"), at_line(frame.file, frame.line)
     differ = joined_names(frame.differences[:MAX_NAMES])
     if not frame.modules:
         name = frame.module or frame.function
         return f"{name} ({line}): {versions}. Its modules or calls differ in {differ}." if differ else ""
-    rest = f", reused {often(frame.others)}" if frame.others else ""
-    if frame.others and frame.limit_hit:
-        rest = f", {plural(frame.others, 'module')} run{'s' if frame.others == 1 else ''} eagerly"
+    calls = sum(version.calls or 0 for version in frame.versions)
+    ran = f", called {often(calls)} in this span" if calls else ""
+    refused = ", and calls that none of them fits run eagerly" if frame.limit_hit else ""
     why = f" They differ in {differ}." if differ else ""
-    if len(frame.versions) > 1 and not differ:
-        why = " They do not differ: inputs or global state led to the recompiles."
-    return f"{frame.modules:,} {frame.module} modules ({line}): {versions}{rest}.{why}"
+    return f"{frame.modules:,} {frame.module} modules ({line}): {versions}{ran}{refused}.{why}"
 
 
 def recompile_moments(profile: Profile) -> list[Recompile]:
@@ -404,7 +397,7 @@ def recompile_report(about: Profile | CompileData) -> RecompileReport:
 
 
 def refusal(frame: RecompiledFrame) -> str:
-    """Say that torch compiles no more versions of this frame, and what helps."""
+    """Return a sentence: torch compiles no more versions of this frame, and what helps."""
     name = f"`{frame.function}`" if frame.function else f"Frame {frame.frame}"
     limit = "" if frame.limit is None else f" ({frame.limit:,})"
     return (

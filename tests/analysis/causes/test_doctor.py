@@ -9,12 +9,15 @@ import pytest
 
 from live import needs_torch, torch_before
 from tb_torchcompile_plugin.analysis.causes.doctor import Diagnosis
+from tb_torchcompile_plugin.analysis.causes.eager import EAGER_REASONS, in_words
+from tb_torchcompile_plugin.analysis.formatting import at_line
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.writer import compiler_calls
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
+LOGS = Path(__file__).parents[2] / "data" / "torch_logs"
 DIFFERS = "Accuracy failed for the AOT Autograd graph %s"
 
 
@@ -26,6 +29,9 @@ def prints(x: Any) -> Any:
     y = x.sin()
     print("between")
     return y.cos()
+
+
+PRINTS_AT = prints.__code__.co_firstlineno + 2
 
 
 def times(x: Any, text: str) -> Any:
@@ -65,7 +71,13 @@ def stance(torch: Any) -> None:
         compiled(torch.ones(3))
 
 
+def stance_for_some_calls(torch: Any) -> None:
+    torch.compile(double, backend="eager")(torch.ones(3))
+    stance(torch)
+
+
 def uncalled(torch: Any) -> None:
+    torch.compiler.disable(prints)
     torch.compile(double)
 
 
@@ -97,27 +109,47 @@ def recorded(
 
 @pytest.mark.skipif(torch_before("2.11"), reason="older torch says less")
 @pytest.mark.parametrize(
-    ("program", "outcome", "why", "command"),
+    ("program", "expected", "command"),
     [
-        (backend_raises, "failed", "BackendCompilerFailed: ValueError: cannot do this", "REPRO_AFTER=dynamo"),
-        (suppressed, "failed", "was suppressed", "REPRO_AFTER=dynamo"),
-        (fullgraph, "failed", "`print`", "DYNAMO_VERBOSE=1"),
-        (breaks, "graph_break", "builtin", ""),
-        (reaches_the_limit, "eager", "recompile limit", "TORCH_LOGS=recompiles"),
-        (stance, "eager", 'set_stance("force_eager")', ""),
-        (uncalled, "eager", "is not called", ""),
-        (differs, "inaccurate", "model__0_inference_0", "REPRO_LEVEL=4"),
-        (nothing, "eager", "torch.compile was not called", ""),
+        (backend_raises, ["failed BackendCompilerFailed double"], "REPRO_AFTER=dynamo"),
+        (suppressed, ["failed BackendCompilerFailed double"], "REPRO_AFTER=dynamo"),
+        (fullgraph, ["failed Unsupported prints"], "DYNAMO_VERBOSE=1"),
+        (breaks, ["graph_break prints", f"compiled prints after line {PRINTS_AT}", "unknown"], ""),
+        (reaches_the_limit, ["eager times", "compiled times", "unknown"], "=recompiles"),
+        (stance, ["eager stance force_eager"], ""),
+        (stance_for_some_calls, ["compiled double", "unknown"], ""),
+        (uncalled, ["eager unused double", "eager disable prints"], ""),
+        (differs, ["inaccurate", "compiled double"], ""),
+        (nothing, ["eager never"], ""),
     ],
 )
-def test_the_first_row(recorded: Any, program: Any, outcome: str, why: str, command: str) -> None:
-    first, *rest = recorded(program)
-    assert (first.outcome, first.workers) == (outcome, "w")
-    assert why in first.why and command in first.command and (first.next_step or first.command)
-    assert program is nothing or first.file == __file__ or program is uncalled
-    # Results were compared in one program alone: of the others with a graph this is unknown.
-    checked = [row for row in rest if "computes the same" in row.why]
-    assert bool(checked) == (program in (breaks, reaches_the_limit))
+def test_all_rows(recorded: Any, program: Any, expected: list[str], command: str) -> None:
+    """Of programs with a graph, whether results are the same is unknown, unless torch compared them."""
+    rows = recorded(program)
+    assert [" ".join(filter(None, (row.outcome, reason_of(row), row.function))) for row in rows] == expected
+    assert command in rows[0].command
+    assert all(row.workers == "w" and (row.outcome == "compiled" or row.next_step) for row in rows)
+    assert all(row.file == __file__ for row in rows if row.function)
+
+
+def reason_of(row: Diagnosis) -> str:
+    """Return the key of EAGER_REASONS, or the type of an exception."""
+    if row.outcome == "failed":
+        return row.why.partition(":")[0]
+    keys = (
+        key
+        for key in EAGER_REASONS
+        if in_words(key, row.function, "", at_line(row.file, row.line)).why == row.why
+    )
+    return next(keys, "")
+
+
+def test_ranks_with_the_same_reason_are_one_row() -> None:
+    """A guard of torch contains the address of a class, which differs in each process."""
+    rows = read_report(str(LOGS / "torchrun.log.gz")).runs[0].doctor
+    (eager,) = (row for row in rows if row.outcome == "eager")
+    assert eager.workers == "rank_0, rank_1"
+    assert "unknown" in {row.outcome for row in rows} and "compiled" not in {row.outcome for row in rows}
 
 
 def test_without_compile_data_nothing_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
