@@ -62,7 +62,7 @@ class _Messages:
 
     def take(self, line: re.Match[bytes]) -> None:
         """Take the next line, by its head."""
-        head = line.group("time", "id", "attempt", "topic")
+        head = line.group("time", "place", "id", "attempt", "topic")
         # A progress bar may follow on the same line.
         text = line.string[line.end() :].partition(b"\r")[0].decode("utf-8", "replace")
         if head != self._head or names.BEGINS.match(text):
@@ -83,9 +83,9 @@ class _Messages:
     def _end_message(self) -> None:
         if not (lines := self._lines):
             return
-        self._lines, (compile_id, attempt, topic) = [], ((part or b"").decode() for part in self._head[1:])
-        if failed := names.FAILED.match("\n".join(lines)):
-            self._take_failure(compile_id or self._id_of(failed), failed)
+        self._lines, (compile_id, attempt, topic) = [], ((part or b"").decode() for part in self._head[2:])
+        if failed := names.FAILED.match(lines[0]):
+            self._take_failure(compile_id or self._id_of(failed), failed, "\n".join(lines))
         elif compile_id:
             self._take_message(compile_id, attempt, topic, lines)
 
@@ -177,12 +177,11 @@ class _Messages:
                 return compile_id
         return f"?{len(self._metrics)}/0"
 
-    def _take_failure(self, compile_id: str, failed: re.Match[str]) -> None:
+    def _take_failure(self, compile_id: str, failed: re.Match[str], text: str) -> None:
         self._begin(compile_id)
         self._learn_place(compile_id, failed)
-        error = names.EXCEPTION.search(failed.string.rpartition(names.TRACEBACK)[2])
+        error = names.EXCEPTION.search(text.rpartition(names.TRACEBACK)[2])
         kind, reason = error.groups() if error else ("Exception", "")
-        kind = kind.rpartition(".")[2]
         if kind != graph_breaks.UNSUPPORTED:  # which its graph break or limit shows
             # torch raises other errors unless they are suppressed.
             failure = {"fail_type": kind, "fail_reason": reason, records.SUPPRESS_ERRORS: True}

@@ -251,7 +251,17 @@ def test_damaged_text_is_read_or_refused(damages: list[tuple[int, int, bytes]]) 
 
 
 @pytest.mark.parametrize(
-    "piece", [b"V1128 10:00:00.0 1 torch/", b"[rank1]:V1128 ", b"torch" + b" " * 99, _HEAD, b"\r\x1b["]
+    "piece",
+    [
+        b"V1128 10:00:00.0 1 torch/",
+        b"V1128 10:00:00.0 1 " + b"torch/_dynamo/convert_frame.py:" * 9,
+        b"[rank1]:V1128 ",
+        b"torch" + b" " * 99,
+        b"\n" + _HEAD + b"WON'T CONVERT f g" + b" line 1" * 999,
+        b"\n" + _HEAD + b"WON'T CONVERT f g line 1\n" + (_HEAD + b"a.b: c\n") * 99,
+        _HEAD,
+        b"\r\x1b[",
+    ],
 )
 def test_time_is_linear(piece: bytes, tmp_path: Path) -> None:
     """Megabytes of the same beginning of a head on one line, which a careless pattern takes hours for."""
