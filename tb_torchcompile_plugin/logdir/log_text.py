@@ -21,10 +21,7 @@ def log_heads(chunks: Iterable[bytes]) -> Iterator[tuple[Part, re.Match[bytes]]]
 
 
 def parts(chunks: Iterable[bytes], before: Iterable[Part] = ()) -> list[Part]:
-    """Return the part of each process, in the order of their first lines. before: those of the text in front.
-
-    torch writes the rank once it knows it.
-    """
+    """Return the part of each process: those `before`, then in the order of first lines. torch adds the rank later."""
     found = dict.fromkeys([*before, *(part for part, _ in log_heads(chunks))])
     ranked = {part._replace(rank=-1) for part in found if part.rank >= 0}
     return [part for part in found if part not in ranked]
