@@ -49,6 +49,7 @@ _CAPTURE_RANK = re.compile(r"(?:rank_?|TP-)(\d+).*\.json(?:\.gz)?$")
 _FILES = (_JSON, _SUMMARY, _DIGEST, _STATUS, _LOG, _PERFETTO, _TEXT)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
+_BEGINNING = 256  # bytes that tell apart two texts of one path, one of which replaced the other
 _MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
 _CACHED_FILES = 4096  # whose first bytes were read
 _GIVE_RIGHT = "Give the user that runs TensorBoard permission to read it, then reload"
@@ -347,11 +348,24 @@ def _add_loose(run: RunFiles, file: File, labels: Sequence[str]) -> None:
         _add_span(run.worker(worker), span, file)
 
 
-@lru_cache(_MOST_SNIFFED)
+@lru_cache(_CACHED_FILES)
+def _searched(path: str, beginning: bytes) -> list[tuple[int, list[Part]]]:
+    """Return the size of a text when it was searched last, and its parts, in a list that is updated: logs grow."""
+    return [(0, [])]
+
+
+@lru_cache(_CACHED_FILES)
 def _text_parts(file: File) -> list[File]:
-    """Return a text once for each process that wrote into it, by reading all of it, of a remote one the beginning."""
-    blocks = [read_head(file.path)] if filesystem.is_remote(file.path) else _blocks(file.path)
-    return [replace(file, tag=f"{file.mtime_ns} {part}", part=part) for part in parts(blocks)]
+    """Return a text once for each process that wrote into it, by reading what is new; of a remote one its beginning."""
+    if filesystem.is_remote(file.path):
+        found = parts([read_head(file.path)])
+    else:
+        searched = _searched(file.path, filesystem.read_range(file.path, 0, _BEGINNING))
+        size, found = searched[0]
+        # The last line may have been incomplete.
+        found = parts(_blocks(file.path, max(0, size - _SNIFF_BYTES)), found)
+        searched[0] = file.size, found
+    return [replace(file, tag=f"{file.mtime_ns} {part}", part=part) for part in found]
 
 
 class _Sniffed(NamedTuple):
@@ -385,13 +399,16 @@ def _labels(path: str) -> tuple[str, ...]:
     return tuple(label.decode() for label in labels)
 
 
-def _blocks(path: str) -> Iterator[bytes]:
-    """Yield the content of a local file, unpacked, up to where it is damaged."""
+def _blocks(path: str, start: int = 0) -> Iterator[bytes]:
+    """Yield the content of a local file, unpacked, from the first line after `start` up to where it is damaged."""
     is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"
     with (
         suppress(EOFError, OSError, zlib.error),
         gzip.open(path) if is_packed else open(path, "rb") as stream,
     ):
+        if start:
+            stream.seek(start)
+            stream.readline(_BLOCK)
         while block := stream.read(_BLOCK):
             yield block
 

@@ -29,6 +29,7 @@ class Part(NamedTuple):
     label: str  # before each of its process ids
     rank: int  # its place among them
     ranks: int
+    machine: str = ""  # in front of each of its lines in a text
 
 
 @dataclass(frozen=True)

@@ -369,4 +369,5 @@ def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.Fil
         wanted = f"pid_{identity.pid}"
     else:
         wanted = log.name
-    return wanted if wanted not in run.workers else f"{wanted}.{os.path.splitext(log.name)[0]}"
+    machine = log.part.machine if log.part else ""
+    return wanted if wanted not in run.workers else f"{wanted}.{machine or os.path.splitext(log.name)[0]}"

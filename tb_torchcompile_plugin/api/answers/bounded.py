@@ -25,7 +25,8 @@ class Commands:
     def __init__(
         self, logdir: str, run: str = "", top: int | None = None, most_bytes: int | None = None
     ) -> None:
-        self._logdir = quote(logdir)
+        # The standard input is read once; its text can be saved as FILE.
+        self._logdir = "FILE" if logdir == "-" else quote(logdir)
         self._run = f" --run {quote(run)}" if run else ""
         bounds = {"--top": top, "--max-bytes": most_bytes}
         self._bounds = "".join(f" {name} {value}" for name, value in bounds.items() if value is not None)
@@ -53,7 +54,7 @@ class Commands:
         """Return the command that compares a run with the one after it. several: whether the logdir has several."""
         if several:
             return f"tb-torchcompile compare {self._logdir} {self._logdir} --run {quote(run)} --run {AFTER}"
-        return f"tb-torchcompile compare {'BEFORE' if self._logdir == '-' else self._logdir} {AFTER}"
+        return f"tb-torchcompile compare {self._logdir} {AFTER}"
 
     def full(self) -> str:
         """Return the command that prints all tables as text."""

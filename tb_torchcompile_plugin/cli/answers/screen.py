@@ -44,6 +44,8 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
     _print_compiled(console, answer)
     others = [row for row in report.all_runs if row.run != report.runs[0].run]
     text_table.print_table(console, "Other runs, newest first", others, _RUNS, RUN_COLUMNS)
+    if logdir == "-":  # a command would wait for another standard input
+        return
     text_table.print_title(console, "Next commands")
     for command, why in _next(report, answer, commands).items():
         text_table.print_command(console, command, why)

@@ -27,15 +27,16 @@ _MAX_MESSAGES = 1 << 16
 def read_log_text(path: str) -> dict[Part, CompileSummary]:
     """Return what each process compiled. Raises UserError if the text has no lines about compilations."""
     messages: dict[Part, _Messages] = {}
-    latest: dict[str, Part] = {}  # by process id
+    latest: dict[Part, Part] = {}  # by the same without the rank
     with contextlib.closing(open_source(path)) as source:
         for part, head in log_heads(chunks(source)):
-            if part.rank < 0:
-                part = latest.get(part.label, part)
+            unranked = part._replace(rank=-1)
+            if part == unranked:
+                part = latest.get(unranked, part)
             if part not in messages:
                 # Its first lines may be without the rank.
-                messages[part] = messages.pop(part._replace(rank=-1), _Messages())
-            latest[part.label] = part
+                messages[part] = messages.pop(unranked, _Messages())
+            latest[unranked] = part
             messages[part].take(head)
     if not messages:
         raise UserError(
@@ -83,6 +84,12 @@ class _Messages:
         if not (lines := self._lines):
             return
         self._lines, (compile_id, attempt, topic) = [], ((part or b"").decode() for part in self._head[2:])
+        if failed := names.FAILED.match(lines[0]):
+            self._take_failure(compile_id or self._id_of(failed), failed, "\n".join(lines))
+        elif compile_id:
+            self._take_message(compile_id, attempt, topic, lines)
+
+    def _take_message(self, compile_id: str, attempt: str, topic: str, lines: list[str]) -> None:
         self._begin(compile_id)
         if topic == "graph_breaks":
             self._take_break(compile_id, "\n".join(lines))
@@ -113,7 +120,7 @@ class _Messages:
             state.clear()
 
     def _add(self, compile_id: str, metadata: dict[str, Any], payload: str | None = None) -> None:
-        numbers = map(int, reversed(compile_id.lstrip("!").split("/")))
+        numbers = reversed(compile_id.lstrip("!").split("/"))
         self._log.add(Record({**dict(zip(reversed(records.ID_FIELDS), numbers)), **metadata}, payload))
 
     def _take_break(self, compile_id: str, text: str) -> None:
@@ -142,8 +149,7 @@ class _Messages:
 
     def _learn_place(self, compile_id: str, match: re.Match[str] | None) -> None:
         if match and match["file"]:
-            place = {"co_name": match["function"], "co_filename": match["file"]}
-            self._metrics[compile_id].update(place, co_firstlineno=int(match["line"]))
+            self._metrics[compile_id] |= _place(match)
 
     def _take_text(self, compile_id: str, topic: str, text: str) -> None:
         title, _, code = text.partition("\n")
@@ -162,6 +168,25 @@ class _Messages:
             self._metrics[compile_id] |= {"fail_type": graph_breaks.UNSUPPORTED, "fail_reason": text}
             self._metrics[compile_id][records.RECOMPILE_LIMIT] = int(limit["limit"])
 
+    def _id_of(self, failed: re.Match[str]) -> str:
+        """Return the last compilation at its place, that which had begun, or a new id: torch prints none with it."""
+        place = _place(failed)
+        for compile_id, metrics in reversed(self._metrics.items()):
+            is_begun = self._seen[compile_id] & {names.BEGUN, names.DONE} == {names.BEGUN}
+            if place.items() <= metrics.items() or (is_begun and "co_name" not in metrics):
+                return compile_id
+        return f"?{len(self._metrics)}/0"
+
+    def _take_failure(self, compile_id: str, failed: re.Match[str], text: str) -> None:
+        self._begin(compile_id)
+        self._learn_place(compile_id, failed)
+        error = names.EXCEPTION.search(text.rpartition(names.TRACEBACK)[2])
+        kind, reason = error.groups() if error else ("Exception", "")
+        if kind != graph_breaks.UNSUPPORTED:  # which its graph break or limit shows
+            # torch raises other errors unless they are suppressed.
+            failure = {"fail_type": kind, "fail_reason": reason, records.SUPPRESS_ERRORS: True}
+            self._metrics[compile_id] |= failure
+
     def _take_line(self, compile_id: str, attempt: int, line: str) -> None:
         """Take a message of TORCH_LOGS=dynamic or dynamo, or a warning of dynamo."""
         if tracing := names.TRACING.match(line):
@@ -172,5 +197,12 @@ class _Messages:
         elif changed := names.CHANGED.match(line):
             event = {"name": records.CHANGED_SHAPE, "ph": "i", "args": changed.groupdict()}
             self._add(compile_id, {records.CHROMIUM_EVENT: event, "attempt": attempt})
+        elif line in (names.BEGUN, names.DONE):
+            self._seen[compile_id].add(line)
         metrics = self._metrics[compile_id]
         metrics["attempt"] = max(attempt, metrics.get("attempt", 0))
+
+
+def _place(match: re.Match[str]) -> dict[str, Any]:
+    place = {"co_name": match["function"], "co_filename": match["file"]}
+    return {**place, "co_firstlineno": int(match["line"])}

@@ -31,4 +31,5 @@ for log in sorted(Path("logs").iterdir()):
     is_small = len(text) < MOST_BYTES
     target = Path(sys.argv[1], log.name if is_small else f"{log.name}.gz")
     target.write_bytes(text if is_small else gzip.compress(text, 9, mtime=0))
-Path(sys.argv[1], "expected.json").write_text(json.dumps(expected, indent=0) + "\n")
+lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(logs)}" for name, logs in expected.items())
+Path(sys.argv[1], "expected.json").write_text(f"{{\n{lines}\n}}\n")

@@ -29,3 +29,10 @@ run compose graph_breaks,recompiles_verbose,dynamic colored
 run quoted graph_breaks,recompiles,dynamic quoted
 run inductor graph_breaks,recompiles,guards,perf_hints,dynamic,cudagraphs,schedule,output_code inductor
 run dynamo_2_15 dynamo,recompiles_verbose "$newest" train.py
+
+# failed.log.gz is of torch 2.15 in .venv of the working folder, without a summary: TORCH_LOGS=dynamic python fails.py,
+#   import torch
+#   def bad(gm, ex): raise RuntimeError("backend says no")
+#   def f(x): return x.sin()
+#   torch._dynamo.config.suppress_errors=True
+#   torch.compile(f, backend=bad)(torch.ones(3))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from served import ROOT, make_client, make_plugin, wait_for
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.api.report import read_report
@@ -22,6 +23,7 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.counts import counted_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.logdir.log_text import parts
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.torch_trace.log_text import read_log_text
@@ -107,14 +109,71 @@ def test_a_message_without_its_beginning_is_counted(tmp_path: Path) -> None:
     assert len(data.summary.graph_breaks) == 5  # of 7: one is cut, one is after the end
 
 
-def test_a_reset_begins_an_epoch(tmp_path: Path) -> None:
-    text = text_of("dynamo_2_15")
-    (tmp_path / "twice.log").write_bytes(text + text)
+# Of the second copy, a compilation is lost that ends before the first message that torch prints once, and is not named
+# by one.
+@pytest.mark.parametrize(("name", "count"), [("dynamo_2_15", 20), ("plain", 19), ("inductor", 19)])
+def test_a_reset_begins_an_epoch(name: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "twice.log").write_bytes(text_of(name) * 2)
     (data,) = data_of(tmp_path / "twice.log")
-    assert len(data.summary.compilations) == 20 and {row.key.epoch for row in data.summary.compilations} == {
-        0,
-        1,
-    }
+    rows = data.summary.compilations
+    assert len(rows) == count and {row.key.epoch for row in rows} == {0, 1}
+    assert len(data.summary.recompiles) == 10
+
+
+@pytest.mark.parametrize("folder", [b".venv/lib/python3.11/site-packages/", b"/opt/torch/", b"Lib\\"])
+def test_torch_may_be_in_a_folder(folder: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(text_of("plain").replace(b" torch/", b" " + folder + b"torch/"))
+    (data,) = data_of(tmp_path / "x.log")
+    assert rows_of(data.summary) == EXPECTED["plain"][0]
+
+
+@pytest.mark.parametrize(
+    "prefix", [b"[pod/trainer-%d/main] ", b"trainer-%d  | ", b"%d: ", b"(W pid=9, ip=10.0.0.%d) "]
+)
+def test_machines_with_one_process_id_are_told_apart(prefix: bytes, tmp_path: Path) -> None:
+    """Their lines alternate, and none has a rank."""
+    lines = text_of("plain").splitlines(keepends=True)
+    (tmp_path / "x.log").write_bytes(b"".join(prefix % n + line for line in lines for n in (1, 2)))
+    assert [rows_of(data.summary) for data in data_of(tmp_path / "x.log")] == EXPECTED["plain"] * 2
+
+
+# The second one is without the line that torch prints when it begins to compile f.
+@pytest.mark.parametrize(("first", "compile_id"), [(0, "0/0"), (1, "?0/0")])
+def test_a_suppressed_error_is_a_failure(first: int, compile_id: str, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"".join(text_of("failed").splitlines(keepends=True)[first:]))
+    (data,) = data_of(tmp_path / "x.log")
+    (row,) = data.of(compilations)
+    assert (row.compile_id, row.function, row.line, row.status) == (compile_id, "f", 3, "failed")
+    (failure,) = data.of(problems)
+    assert (failure.type, failure.ran_eager) == ("BackendCompilerFailed", True)
+    assert failure.reason == "backend='bad' raised:\nRuntimeError: backend says no"
+
+
+def test_a_frame_that_is_skipped_has_not_failed() -> None:
+    (data,) = data_of(file_of("dynamo_2_15"))
+    assert [row.kind for row in data.of(problems)] == ["limit"]
+
+
+def test_a_text_that_grows_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, file = text_of("srun") * 5, tmp_path / "train.log"
+    unranked = text.replace(b"[rank1]:", b"")
+    start = (
+        unranked.rindex(b" V1128", 0, -(65 << 10)) + 1
+    )  # where it is read again: after the name of a machine
+    file.write_bytes(unranked[: start + (64 << 10)])
+    first = discovery.discover(str(tmp_path))[0][0].logs
+    starts: list[int] = []
+    blocks = discovery._blocks
+    monkeypatch.setattr(
+        discovery, "_blocks", lambda path, start=0: starts.append(start) or blocks(path, start)
+    )
+    file.write_bytes(unranked + text)
+    grown = discovery.discover(str(tmp_path))[0][0].logs
+    assert [log.part.rank for log in first + grown if log.part] == [-1, 0, 0, 1]
+    assert starts == [start]
+    file.write_bytes(b"another\n" + text_of("plain"))
+    (log,) = discovery.discover(str(tmp_path))[0][0].logs
+    assert log.part and log.part.label == "9775"
 
 
 def test_containers_with_one_process_id_are_told_apart_by_rank() -> None:
@@ -148,7 +207,9 @@ def test_stdin_export_show_and_the_tab(
     stdin = io.TextIOWrapper(io.BytesIO(text_of("kubectl")))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert main(["report", "-"]) == 0
-    first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    out = capsys.readouterr().out
+    assert "tb-torchcompile" not in out
+    first = " ".join(out.split("\n\n")[0].split())
     assert "10 compilations" in first and "Graph breaks are unknown" in first and "5 recompiles" in first
     file = str(file_of("srun"))
     assert main(["export", file, str(tmp_path / "out.html")]) == 0
@@ -193,7 +254,17 @@ def test_damaged_text_is_read_or_refused(damages: list[tuple[int, int, bytes]]) 
 
 
 @pytest.mark.parametrize(
-    "piece", [b"V1128 10:00:00.0 1 torch/", b"[rank1]:V1128 ", b"torch" + b" " * 99, _HEAD, b"\r\x1b["]
+    "piece",
+    [
+        b"V1128 10:00:00.0 1 torch/",
+        b"V1128 10:00:00.0 1 " + b"torch/_dynamo/convert_frame.py:" * 9,
+        b"[rank1]:V1128 ",
+        b"torch" + b" " * 99,
+        b"\n" + _HEAD + b"WON'T CONVERT f g" + b" line 1" * 999,
+        b"\n" + _HEAD + b"WON'T CONVERT f g line 1\n" + (_HEAD + b"a.b: c\n") * 99,
+        _HEAD,
+        b"\r\x1b[",
+    ],
 )
 def test_time_is_linear(piece: bytes, tmp_path: Path) -> None:
     """Megabytes of the same beginning of a head on one line, which a careless pattern takes hours for."""
