@@ -1675,7 +1675,6 @@ export interface RecompiledFrame {
   module: string | null;
   modules: number | null;
   differences: string[];
-  others: number | null;
   avoidable_s: number | null;
 }
 
