@@ -21,10 +21,9 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the command."""
     parser = commands.add_parser("export", help="write a run as one HTML file, or a step as a trace")
     parser.add_argument("logdir", help="a folder or one trace; a path or a URL")
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("file", nargs="?", help="the HTML file to write")
-    gzipped = "write one step as a trace for Perfetto, gzipped if FILE ends in .gz (default: %(const)s)"
-    target.add_argument("--trace", metavar="FILE", nargs="?", const="step.json.gz", help=gzipped)
+    parser.add_argument("file", help="the file to write")
+    gzipped = "write one step as a trace for Perfetto instead, gzipped if the file ends in .gz"
+    parser.add_argument("--trace", action="store_true", help=gzipped)
     for name in ("run", "worker", "span"):
         only, which = f"only_{name}", f"this {name} (default: the one that the tab opens)"
         parser.add_argument(f"--{name}", metavar="NAME", dest=only, default="", help=which)
@@ -51,7 +50,7 @@ def _megabytes(text: str) -> float:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file or arguments.trace
+    session, step, file = open_logdir(arguments.logdir), arguments.step, arguments.file
     with text.progress_bar() as advance:
         export = Export(
             session,

@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.logdir.filesystem import Part as Part
 from tb_torchcompile_plugin.logdir.log_text import parts
 from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
 from tb_torchcompile_plugin.torch_names.log_lines import HEAD
+from tb_torchcompile_plugin.torch_names.slices import EXPORTED
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
@@ -285,8 +286,11 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     if not run.logs and not any(worker.summaries for worker in run.workers.values()):  # which contain more
         texts = sorted((file for file in files if _TEXT.search(file.name)), key=lambda file: -file.mtime_ns)
         for file in texts[:_MOST_SNIFFED]:
-            with suppress(OSError, UserError):  # most are of other programs
-                run.logs += _text_parts(file) if _sniffed(file).is_text else []
+            with suppress(UserError):  # most are of other programs
+                try:
+                    run.logs += _text_parts(file) if _sniffed(file).is_text else []
+                except OSError as error:
+                    notices.append(_unreadable(file, error))
     named = (file for file in files if _PERFETTO.search(file.name))
     notices += (_not_read(file, known) for file in named if (known := other_format(file.name)))
     for worker in run.workers.values():
@@ -326,8 +330,11 @@ def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
     except UserError as error:
         notices.append(error.notice)
     except OSError as error:
-        problem = f"this file cannot be opened ({error.strerror or error})"
-        notices.append(_notice(file.path, problem, _GIVE_RIGHT))
+        notices.append(_unreadable(file, error))
+
+
+def _unreadable(file: File, error: OSError) -> Notice:
+    return _notice(file.path, f"this file cannot be opened ({error.strerror or error})", _GIVE_RIGHT)
 
 
 def _is_merged_again(file: File, names: Sequence[str]) -> bool:
@@ -381,7 +388,7 @@ def _sniffed(file: File) -> _Sniffed:
     head = read_head(file.path) if file.size else b""
     is_merged = _LABEL.search(head) and not filesystem.is_remote(file.path)
     return _Sniffed(
-        is_trace=b'"traceEvents"' in head,
+        is_trace=b'"traceEvents"' in head and EXPORTED.encode() not in head,
         is_log=_LOG_LINE.match(head) is not None,
         is_text=HEAD.search(head) is not None,
         labels=_labels(file.path) if is_merged else (),

@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.profile.model.attribution import Attribution
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
-from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS
+from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS, is_of_self
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
 
 _MAX_LINES = 3  # of the program, in one finding
@@ -228,9 +228,11 @@ class RecompileLimit(Cause):
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
             frame, advice = at_recompile_limit(data, row)
             versions = frame.versions if frame else []
+            # A text may contain the end of a program alone.
+            after = f" after {plural(len(versions), 'compilation')}" if versions else ""
             yield self.finding(
-                f"{row.function or 'A frame'} was compiled {often(len(versions))}, hit the recompile limit, and now "
-                f"runs eagerly",
+                f"{row.function or 'A frame'} hit the recompile limit{after}: calls that no compilation fits run "
+                "eagerly",
                 f"{advice.rstrip('.')}. torch._dynamo.config.recompile_limit raises the limit",
                 {"versions": len(versions)},
                 severity="critical",
@@ -314,8 +316,10 @@ def at_recompile_limit(data: CompileData, row: Problem) -> tuple[RecompiledFrame
     failures = (again for again in data.of(recompiles) if (again.epoch, frame_of(again.compile_id)) == key)
     guards = [guard for again in failures for guard in again.guards[:1]]
     advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"
+    # Guards of the modules themselves come first: sizes of inputs differ because the modules do.
+    guards = [guard for guard in guards if is_of_self(guard.text)] or guards
     if guards and guards[-1].advice:
-        advice = f"The guard that failed last is {_short(guards[-1])}. {guards[-1].advice}"
+        advice = f"A guard that fails is {_short(guards[-1])}. {guards[-1].advice}"
     if frame and frame.modules:
         advice = f"{advice.rstrip('.')}. {sharing(frame)}"
     return frame, advice

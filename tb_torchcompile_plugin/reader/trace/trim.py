@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.reader.trace.decode import file_identity, split_even
 from tb_torchcompile_plugin.reader.trace.events import sound_object
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
+from tb_torchcompile_plugin.torch_names.slices import EXPORTED
 
 Flags = npt.NDArray[np.bool_]
 _ROUNDING_NS = 1  # a float of µs may be off by as much
@@ -41,7 +42,8 @@ def trimmed(trace: Trace, start: int, end: int, path: str, added: Iterable[bytes
     if file_identity(path) != tuple(trace.file):
         source.close()
         raise UserError("the file has changed since it was read", file=trace.path, next_step="Reload")
-    return _gzipped(_document(trace.metadata, source, chain(_events(trace, source, start, end), added)))
+    events = chain(_events(trace, source, start, end), added)
+    return _gzipped(_document({EXPORTED: True, **trace.metadata}, source, events))
 
 
 def of_process(trace: Trace, part: Part, path: str) -> Iterator[bytes]:

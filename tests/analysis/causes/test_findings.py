@@ -558,14 +558,14 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "compile_does_not_pay",  # tests/analysis/pays
         "dynamic_shapes",
     }
-    of_data = {"no_trace", "recompile_limit", "cache_missed", "modules_compiled_apart"}
+    of_data = {"no_trace", "recompile_limit", "compile_failed", "cache_missed", "modules_compiled_apart"}
     assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
     assert compile_findings(data_of(CompileSummary())) == []
 
 
 def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> None:
     data = data_of(CompileSummary())
-    assert findings(data).rules == 5  # these, and cudagraphs_skipped
+    assert findings(data).rules == 6  # these, and cudagraphs_skipped
     trace = read_trace(str(write_trace(tmp_path, steps())), workers=1)
     assert findings(Profile(trace, data)).rules == len(CAUSES)
 
@@ -715,9 +715,19 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
     assert given_up.title.startswith("forward runs eagerly: it hit the recompile limit. If it were compiled")
     assert given_up.next_step.startswith(
-        "The guard that failed last is self.global_step == 1. The compiled code holds"
+        "A guard that fails is self.global_step == 1. The compiled code holds"
     )
     assert "allow_unspec_int_on_nn_module = True" in given_up.next_step
+
+
+def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(function="head", file=USERS, line=33)
+    row.key.compile_id = "0/0"
+    row.failure.type, row.failure.reason = "BackendCompilerFailed", "RuntimeError: no such device"
+    (failed,) = compile_findings(data_of(summary))
+    assert (failed.rule, failed.severity, failed.where) == ("compile_failed", "critical", ["train.py:33"])
+    assert "no such device" in failed.title
 
 
 def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
@@ -793,7 +803,6 @@ def test_the_recompile_limit() -> None:
     last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
     (row,) = compile_findings(data_of(summary))
     assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
-    assert row.title.startswith("forward was compiled 3 times")
 
 
 def test_caches_that_did_not_help() -> None:
