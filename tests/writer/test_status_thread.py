@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_a_backward_is_no_further_compilation_and_a_repeated_id_is_shown_again(
     outer: list[str] = []
     found: list[bytes] = []
     with CompileRecorder(tmp_path, "w", on_progress=outer.append) as recorder:
-        with CompileRecorder(tmp_path, on_progress=[].append):
+        with CompileRecorder(tmp_path, on_progress=lambda line: None):
             torch.compile(lambda x: x.sin(), backend="aot_eager")(
                 torch.ones(3, requires_grad=True)
             ).sum().backward()
@@ -113,7 +113,8 @@ def test_a_thread_that_begins_while_another_one_is_stopped(tmp_path: Path) -> No
     class Interrupted:
         """A lock after whose release another thread runs first."""
 
-        lock, then = threading.RLock(), None
+        lock = threading.RLock()
+        then: Callable[[], None] | None = None
 
         def __enter__(self) -> None:
             self.lock.acquire()
@@ -128,8 +129,9 @@ def test_a_thread_that_begins_while_another_one_is_stopped(tmp_path: Path) -> No
     status._has_ended = lambda *_: False  # type: ignore[method-assign]
     status._lock = lock = Interrupted()  # type: ignore[assignment]
     status.begin()
-    first, lock.then = status._thread, status.begin  # type: ignore[assignment]
+    first, lock.then = status._thread, status.begin
     status.stop()
+    assert first and status._thread
     assert not first.is_alive() and status._thread.is_alive()
     with lock:
         status.stop()  # by a signal handler

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,12 @@ def test_a_text_that_grows_is_read_from_its_end(tmp_path: Path, monkeypatch: pyt
     first = discovery.discover(str(tmp_path))[0][0].logs
     starts: list[int] = []
     blocks = discovery._blocks
-    monkeypatch.setattr(
-        discovery, "_blocks", lambda path, start=0: starts.append(start) or blocks(path, start)
-    )
+
+    def noted(path: str, start: int = 0) -> Iterator[bytes]:
+        starts.append(start)
+        return blocks(path, start)
+
+    monkeypatch.setattr(discovery, "_blocks", noted)
     file.write_bytes(unranked + text)
     grown = discovery.discover(str(tmp_path))[0][0].logs
     assert [log.part.rank for log in first + grown if log.part] == [-1, 0, 0, 1]
