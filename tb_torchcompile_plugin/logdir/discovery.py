@@ -279,18 +279,24 @@ def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
     run = RunFiles(name, folder)
     loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
-    names = [file.name for file in loose]
+    names, exported = [file.name for file in loose], [file for file in loose if _is_exported(file)]
     for file in loose:
-        if not _is_merged_again(file, names):
+        if file not in exported and not _is_merged_again(file, names):
+            _place_loose(run, file, notices)
+    if not any(
+        worker.spans for worker in run.workers.values()
+    ):  # not next to the trace that they are part of
+        for file in exported:
             _place_loose(run, file, notices)
     if not run.logs and not any(worker.summaries for worker in run.workers.values()):  # which contain more
         texts = sorted((file for file in files if _TEXT.search(file.name)), key=lambda file: -file.mtime_ns)
         for file in texts[:_MOST_SNIFFED]:
-            with suppress(UserError):  # most are of other programs
-                try:
-                    run.logs += _text_parts(file) if _sniffed(file).is_text else []
-                except OSError as error:
-                    notices.append(_unreadable(file, error))
+            try:
+                run.logs += _text_parts(file) if _sniffed(file).is_text else []
+            except OSError as error:
+                notices.append(_unreadable(file, error))
+            except UserError:  # most texts are of other programs
+                continue
     named = (file for file in files if _PERFETTO.search(file.name))
     notices += (_not_read(file, known) for file in named if (known := other_format(file.name)))
     for worker in run.workers.values():
@@ -331,6 +337,12 @@ def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
         notices.append(error.notice)
     except OSError as error:
         notices.append(_unreadable(file, error))
+
+
+def _is_exported(file: File) -> bool:
+    with suppress(OSError, UserError):  # `_place_loose` states why
+        return _sniffed(file).is_exported
+    return False
 
 
 def _unreadable(file: File, error: OSError) -> Notice:
@@ -377,6 +389,7 @@ def _text_parts(file: File) -> list[File]:
 
 class _Sniffed(NamedTuple):
     is_trace: bool = False
+    is_exported: bool = False  # by this package, from a trace
     is_log: bool = False
     is_text: bool = False
     labels: tuple[str, ...] = ()  # of the processes whose traces a tool merged into it
@@ -388,7 +401,8 @@ def _sniffed(file: File) -> _Sniffed:
     head = read_head(file.path) if file.size else b""
     is_merged = _LABEL.search(head) and not filesystem.is_remote(file.path)
     return _Sniffed(
-        is_trace=b'"traceEvents"' in head and EXPORTED.encode() not in head,
+        is_trace=b'"traceEvents"' in head,
+        is_exported=EXPORTED.encode() in head,
         is_log=_LOG_LINE.match(head) is not None,
         is_text=HEAD.search(head) is not None,
         labels=_labels(file.path) if is_merged else (),

@@ -26,9 +26,8 @@ RUNTIME_CATS = (
 )
 CALL_CATS = (OPERATOR, LABEL)  # of calls: with record_shapes some of torch's operators are labels
 PROFILER_CATS = ("Trace", OVERHEAD)
-EXPORTED = (
-    "tb_torchcompile_plugin.export"  # among the metadata of an exported trace: in a logdir it is no run
-)
+# Among the metadata of an exported trace, which is no run next to its original.
+EXPORTED = "tb_torchcompile_plugin.export"
 LANE_CAT = "tb_torchcompile_plugin"  # what an exported trace has in addition: this package computes it again
 _OLD_CATS = {  # before torch 1.12, with what torch calls them since then
     "Operator": OPERATOR,

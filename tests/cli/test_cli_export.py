@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from browser.panels.exported import exported
 from recordings import Recording
+from tb_torchcompile_plugin.logdir.discovery import discover
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, LANE_CAT
@@ -44,6 +46,19 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
     status, _, err = run(tmp_path, tmp_path / "out.html")
     assert status == 1 and "cannot be written (Is a directory)" in err
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_exported_step_is_a_run_only_without_its_trace(
+    run: Run, recording: Recording, tmp_path: Path
+) -> None:
+    trace = next(recording("breaks").glob("*.pt.trace.json"))
+    original = shutil.copy(trace, tmp_path)
+    assert run(tmp_path, tmp_path / "step.json.gz", "--trace")[0] == 0
+    for named in (trace.name, "step.json.gz"):
+        (listed,), notices = discover(str(tmp_path))
+        spans = [span.file.name for worker in listed.workers.values() for span in worker.spans]
+        assert (spans, notices) == ([named], [])
+        Path(original).unlink(missing_ok=True)
 
 
 def test_the_next_export_removes_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
