@@ -133,7 +133,7 @@ def _train(network: str, out: str, *, status: bool) -> dict[str, Any]:
 
     spent = _Spent(recorder())
     if not status:
-        recorder().status.begin = lambda: None  # type: ignore[method-assign]
+        recorder().status.begin = lambda: None  # type: ignore[method-assign]  # to compare with no thread
     with nullcontext() if out == "plain" else CompileRecorder(out):
         used = time.process_time()
         numbers: dict[str, Any] = {"compile_s": round(seconds(1), 3)}

@@ -87,7 +87,7 @@ def tiny_llama(machine: Machine, words: int, depth: int) -> nn.Module:
 def trained_by_transformers(machine: Machine, watch: Watch, **options: Any) -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    class AfterStep(TrainerCallback):  # type: ignore[misc]
+    class AfterStep(TrainerCallback):  # type: ignore[misc]  # the library has no types here
         def on_step_end(self, *_: Any, **__: Any) -> None:
             watch()
 
@@ -129,7 +129,7 @@ def trained_by_lightning(
 ) -> None:
     import pytorch_lightning as lightning
 
-    class Classifier(lightning.LightningModule):  # type: ignore[misc]
+    class Classifier(lightning.LightningModule):  # type: ignore[misc]  # the library has no types here
         def __init__(self, width: int) -> None:
             super().__init__()
             layers = [part for _ in range(4) for part in (nn.Linear(width, width), nn.ReLU())]
@@ -148,7 +148,7 @@ def trained_by_lightning(
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
-    class AfterStep(lightning.Callback):  # type: ignore[misc]
+    class AfterStep(lightning.Callback):  # type: ignore[misc]  # the library has no types here
         def on_train_batch_end(self, *_: Any, **__: Any) -> None:
             after_step()
 

@@ -191,5 +191,5 @@ def mark(machine: Machine) -> torch.cuda.Event | float:
 
 def microseconds(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
     if isinstance(a, float) or isinstance(b, float):
-        return (float(b) - float(a)) * 1e6  # type: ignore[arg-type]
+        return (float(b) - float(a)) * 1e6  # type: ignore[arg-type]  # both are floats if one is
     return float(a.elapsed_time(b)) * 1e3

@@ -71,7 +71,7 @@ class Watch:
         yield
         while marks.add() < self._machine.pick(TIMED_STEPS, 3):
             yield
-        self.answer["timing"] = marks.timing()  # type: ignore[assignment]
+        self.answer["timing"] = marks.timing()  # type: ignore[assignment]  # values differ by key
         if not self.mended:
             recording = profiler(self._machine, self._recorded, self.handler, wait=1)
             recording.start()

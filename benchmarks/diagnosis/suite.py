@@ -90,7 +90,7 @@ class Exam:
     def _child(self, job: Task) -> Child:
         name = job.name + ("_mended" if job.mended else "")
         context = multiprocessing.get_context(self.start)
-        return Child(context, name, self.out / "logs" / f"{name}.log", job)  # type: ignore[arg-type]
+        return Child(context, name, self.out / "logs" / f"{name}.log", job)  # type: ignore[arg-type]  # `start` names a context that starts processes
 
     def _keep(self, job: Task, answer: dict[str, Any]) -> None:
         row = self.measured.setdefault(job.name, dict(self.rows[job.name]))

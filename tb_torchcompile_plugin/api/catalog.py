@@ -161,9 +161,7 @@ def _current_status(file: discovery.File) -> CompileStatus | None:
 
 
 def compiling_in_words(rows: Sequence[CompileStatus]) -> str:
-    """Return "Compiling now: forward (train.py:58), …; 7 more processes"; "" for none. The longest one is named."""
-    if not rows:
-        return ""
+    """Return "Compiling now: forward (train.py:58), …; 7 more processes". The longest one is named."""
     longest = max(rows, key=lambda row: row.seconds)
     more = f"; {plural(len(rows) - 1, 'more process', 'more processes')}" if len(rows) > 1 else ""
     return f"Compiling now: {longest.in_words()}{more}"
@@ -197,13 +195,13 @@ def only_run(runs: Runs, run: str) -> Runs:
 
 def runs_in(listing: Listing) -> Runs:
     """Return a listing as the tab gets it."""
-    compiling = listing.compiling()
-    refs = [_run_ref(run.run, workers, compiling.pop(run.run, [])) for run, workers in listing.runs]
-    refs += [_run_ref(run, [], rows) for run, rows in compiling.items()]
+    compiling = {run: compiling_in_words(rows) for run, rows in listing.compiling().items()}
+    refs = [_run_ref(run.run, workers, compiling.pop(run.run, "")) for run, workers in listing.runs]
+    refs += [_run_ref(run, [], words) for run, words in compiling.items()]
     return Runs(plugin_version=__version__, runs=refs, warnings=listing.notices)
 
 
-def _run_ref(run: str, workers: list[discovery.WorkerFiles], compiling: list[CompileStatus]) -> RunRef:
+def _run_ref(run: str, workers: list[discovery.WorkerFiles], compiling: str) -> RunRef:
     refs = []
     for worker in workers:
         spans = [
@@ -213,11 +211,11 @@ def _run_ref(run: str, workers: list[discovery.WorkerFiles], compiling: list[Com
         refs.append(WorkerRef(worker.worker, worker.rank, bool(worker.summaries or worker.log), spans))
     if prefers_digests(workers):
         sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
-        return RunRef(run, refs, len(sizes), sum(sizes), compiling_in_words(compiling))
+        return RunRef(run, refs, len(sizes), sum(sizes), compiling)
     ranks = [ref for ref in refs if ref.rank is not None and ref.spans]
     count = len({rank.rank for rank in ranks})
     sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
-    return RunRef(run, refs, count, sum(sizes) if count > 1 else 0, compiling_in_words(compiling))
+    return RunRef(run, refs, count, sum(sizes) if count > 1 else 0, compiling)
 
 
 def baseline_ref(found: SpanFiles | None) -> BaselineRef:

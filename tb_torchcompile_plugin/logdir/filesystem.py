@@ -184,7 +184,7 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass  # it belongs to another user
     return True
 
 

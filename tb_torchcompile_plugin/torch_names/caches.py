@@ -84,27 +84,29 @@ MOVED_INPUT_LIMIT = "torch._inductor.config.triton.cudagraph_managed_input_rerec
 MOVED_INPUT_ACTION = "torch._inductor.config.triton.cudagraph_managed_input_rerecord_action"
 NUMERICS = "torch._inductor.config.numerics"
 _WORKER_MODE = "torch._inductor.config.compile_worker_mode"
-# What slows compiling down: settings, each with that value of it.
-SLOW_SETTINGS = {
+# What slows compiling down: a setting, that value of it, and a sentence.
+SLOW_SETTINGS = (
     (
         _DISABLED,
         "True",
-    ): f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
-    (_FX, "False"): f"The FX graph cache is disabled ({_FX}): graphs are compiled again in each process.",
-    (_AOT, "False"): f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again.",
+        f"All compile caches are disabled ({_DISABLED}): everything is compiled again in each process.",
+    ),
+    (_FX, "False", f"The FX graph cache is disabled ({_FX}): graphs are compiled again in each process."),
+    (_AOT, "False", f"AOTAutograd's cache is disabled ({_AOT}): a warm start traces again."),
     (
         _WORKER_MODE,
         "thread",
-    ): f"Kernels are compiled in threads, not in processes ({_WORKER_MODE}): they compile one "
-    "after the other where Python has its global interpreter lock.",
-}
+        f"Kernels are compiled in threads, not in processes ({_WORKER_MODE}): they compile one after the other where "
+        "Python has its global interpreter lock.",
+    ),
+)
 SETTINGS = (
     # torch 2.13 moved it
     "torch.compiler.config.compile_on_one_rank",
     "torch.distributed.config.compile_on_one_rank",
     *(SHAPE_LIMIT, MOVED_INPUT_LIMIT, MOVED_INPUT_ACTION, NUMERICS),
     "torch._dynamo.config.caching_precompile",
-    *(name for name, _ in SLOW_SETTINGS),
+    *(name for name, *_ in SLOW_SETTINGS),
     "torch._inductor.config.fx_graph_remote_cache",
     "torch._functorch.config.enable_remote_autograd_cache",
 )

@@ -51,10 +51,8 @@ class StatusThread:
         self._end, self._path = threading.Lock(), ""  # released to end it; its file
         self._state: tuple[object, ...] = ()  # that the callback was last called with
         self._began_ns = 0  # the current compilation
-        self._jobs = (
-            0,
-            0,
-        )  # when a compilation began (ns), and the jobs of the compile workers that were done before
+        # When a compilation began (ns), and the jobs of the compile workers that were done before.
+        self._jobs = 0, 0
 
     def begin(self) -> None:
         """Start the thread if it does not run; takes less than a microsecond otherwise. Called for each record."""

@@ -72,7 +72,7 @@ def listed(folder: Path) -> list[tuple[str, str]]:
 def test_a_process_is_shown_while_it_compiles(
     tmp_path: Path, change: dict[str, object], is_shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path / "a", replace(STATUS, **change))  # type: ignore[arg-type]
+    write(tmp_path / "a", replace(STATUS, **change))  # type: ignore[arg-type]  # one field of any type
     assert listed(tmp_path) == ([("a", f"Compiling now: {WORDS}")] if is_shown else [])
     assert main(["watch", str(tmp_path), "--once"]) == 0
     assert (WORDS in capsys.readouterr().out) == is_shown

@@ -126,8 +126,8 @@ def test_a_thread_that_begins_while_another_one_is_stopped(tmp_path: Path) -> No
                 then()
 
     status = a_thread(tmp_path, lambda _: None)
-    status._has_ended = lambda *_: False  # type: ignore[method-assign]
-    status._lock = lock = Interrupted()  # type: ignore[assignment]
+    status._has_ended = lambda *_: False  # type: ignore[method-assign]  # it never ends by itself
+    status._lock = lock = Interrupted()  # type: ignore[assignment]  # a lock after which another thread runs
     status.begin()
     first, lock.then = status._thread, status.begin
     status.stop()

@@ -7,8 +7,8 @@ from benchmarks.diagnosis.program import SHAPES, Machine, Step, program
 from benchmarks.diagnosis.programs.models import no_grad
 
 try:
-    import triton  # type: ignore[import-not-found]
-    import triton.language as tl  # type: ignore[import-not-found]
+    import triton  # type: ignore[import-not-found]  # installed with a GPU only
+    import triton.language as tl  # type: ignore[import-not-found]  # installed with a GPU only
 except ImportError:  # torch for CPUs comes without
     triton = tl = None
 
@@ -16,7 +16,7 @@ __all__ = ["tl", "triton"]
 
 if triton is not None:
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit  # type: ignore[untyped-decorator]  # Triton has no types here
     def scale_rows(source, target, rows, columns, ACROSS: tl.constexpr):
         """Each program takes 256 numbers: one column's, or one row's."""
         place = tl.program_id(0) * 256 + tl.arange(0, 256)

@@ -22,7 +22,7 @@ def images_in_the_other_layout(machine: Machine, mended: bool) -> Step:
     x = machine.randn(machine.pick(64, 1), width, side, side, dtype=next(model.parameters()).dtype)
     if mended:
         x = x.contiguous(memory_format=torch.channels_last)
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch has no overload for it
     return no_grad(lambda: model(x))  # planted: images_in_the_other_layout
 
 

@@ -32,7 +32,7 @@ class Lion(torch.optim.Optimizer):
         self.foreach = foreach
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # it returns no loss
         parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         for parameter in parameters:
             if not self.state[parameter]:

@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step, run_facts
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
@@ -27,7 +27,6 @@ from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.profile.model.attribution import Attribution
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS, is_of_self
@@ -224,8 +223,7 @@ class RecompileLimit(Cause):
     superseded_by = ("frame_given_up", "profiler_hooks")
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        limits = [row for row in data.of(problems) if row.kind == "limit"]
-        for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
+        for row, *_ in data.of(problems_by_function, "limit"):
             frame, advice = at_recompile_limit(data, row)
             versions = frame.versions if frame else []
             # A text may contain the end of a program alone.

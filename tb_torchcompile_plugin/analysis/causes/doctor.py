@@ -57,7 +57,9 @@ NOT_READ = Diagnosis("unknown", "The ranks of this job were not read", "Use repo
 def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[Diagnosis]:
     """Return what is recorded of a worker. of_spans: the findings of its spans."""
     reasons = _why_all_eager(data) if data else []
-    rows = [*_recorded(data, reasons)] if data else [Diagnosis("unknown", _NO_DATA, _RECORD)]
+    rows = [Diagnosis("unknown", _NO_DATA, _RECORD)]
+    if data:
+        rows = [*_frames(data), *_calls(data, reasons)]
     for row in of_spans:
         is_known = row.rule == "nothing_compiled" and any(reason != "unknown" for reason, _ in reasons)
         if row.rule in _OF_SPANS and not is_known:
@@ -65,7 +67,8 @@ def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[D
     return list(dict.fromkeys(rows))
 
 
-def _recorded(data: CompileData, reasons: Iterable[Reason]) -> Iterator[Diagnosis]:
+def _frames(data: CompileData) -> Iterator[Diagnosis]:
+    """Yield what became of each compilation and graph break."""
     for failed in data.of(problems):
         why, next_step = eager.why_given_up(data, failed)
         why = f"{failed.type}: {why}. {failed.consequence}" if failed.kind == "failed" else why
@@ -83,13 +86,18 @@ def _recorded(data: CompileData, reasons: Iterable[Reason]) -> Iterator[Diagnosi
         function = next((row.stack[-1].function for row in site.breaks if row.stack), "")
         place = readable_function(function), site.file, site.line, ""
         yield Diagnosis("graph_break", site.reason, eager.hint(site), "", *place)
+
+
+def _calls(data: CompileData, reasons: Iterable[Reason]) -> Iterator[Diagnosis]:
+    """Yield why code runs eagerly, and whether torch compared results."""
     calls, check = data.summary.compiler_calls, run_with(data, CHECK_ACCURACY)
     differing = [call for call in calls if call.kind == "accuracy"]
     for call in differing:
         yield Diagnosis("inaccurate", call.reason, eager.NARROW_DOWN, check, *_place(call))
     for reason, call in (*reasons, *((call.kind, call) for call in calls if call.kind in _OF_FUNCTIONS)):
         cause = eager.in_words(reason, call.subject, call.reason, at_line(*_place(call)[1:]))
-        outcome, lead = ("unknown", "Nothing was compiled: ") if reason == "unknown" else ("eager", "")
+        outcome: Outcome = "unknown" if reason == "unknown" else "eager"
+        lead = "Nothing was compiled: " if reason == "unknown" else ""
         yield Diagnosis(outcome, lead + cause.why, cause.next_step, "", *_place(call))
     if not differing and any(row.graph_ops and not row.failure for row in data.of(compilations)):
         yield Diagnosis("unknown", _UNCHECKED, eager.NARROW_DOWN, check)

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.causes.compiling import at_recompile_limit
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
@@ -291,16 +291,15 @@ class CompileFailed(Cause):
     superseded_by = ("frame_given_up", "profiler_hooks")
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        failed = [row for row in data.of(problems) if row.kind == "failed"]
-        for row, *_ in grouped(failed, lambda row: (row.function, row.file, row.line)).values():
+        for row, *more in data.of(problems_by_function, "failed"):
             why, next_step = why_given_up(data, row)
             yield self.finding(
                 f"{row.function or 'A function'} failed to compile ({row.type}): {why}. {row.consequence.rstrip('.')}",
                 next_step,
-                {"failures": len(failed)},
+                {"failures": 1 + len(more)},
                 severity="critical",
                 row=f"compilation:{row.compile_id},{row.epoch},forward",
-                where=[at_line(row.file, row.line)],
+                where=[at_line(row.file, row.line)] if row.file else [],
             )
 
 

@@ -264,6 +264,12 @@ def problems(data: CompileData) -> list[Problem]:
     return [row.failure for row in data.of(compilations) if row.failure]
 
 
+def problems_by_function(data: CompileData, kind: ProblemKind) -> list[list[Problem]]:
+    """Group the problems of a kind by the function that they are about, in order of time."""
+    rows = (row for row in data.of(problems) if row.kind == kind)
+    return list(grouped(rows, lambda row: (row.function, row.file, row.line)).values())
+
+
 def compile_time_headline(data: CompileData) -> str:
     """Summarize: "4 compilations took 6.69 s; 1 backward graph was compiled on first use; 2 exports."."""
     rows = [row for row in data.of(compilations) if row.status not in _NOT_COMPILED_HERE]

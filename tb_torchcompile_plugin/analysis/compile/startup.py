@@ -204,7 +204,7 @@ def _missed(starts: Starts) -> Iterator[str]:
 
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
-    for (name, value), text in names.SLOW_SETTINGS.items():
+    for name, value, text in names.SLOW_SETTINGS:
         if settings.get(name) == value:
             yield text
 

@@ -4,6 +4,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -53,12 +54,11 @@ class Address(NamedTuple):
 def address(text: str) -> Address:
     """Read the id that `str` of an address wrote. Raises WrongArgument."""
     parts = text.split("/", 4)
-    if len(parts) < 3 or not all(parts[:3]):
-        raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE)
-    try:
+    names: list[str] = []
+    with suppress(UnicodeDecodeError):
         names = [unquote(part, errors="surrogatepass") for part in parts]
-    except UnicodeDecodeError as error:
-        raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE) from error
+    if len(names) < 3 or not all(parts[:3]):
+        raise WrongArgument(f"{quoted(text)} is not an id", next_step=_SHAPE)
     names[:3] = ["" if part == _NONE else name for part, name in zip(parts[:3], names)]
     return Address(*names)
 

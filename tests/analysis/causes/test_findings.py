@@ -803,6 +803,7 @@ def test_the_recompile_limit() -> None:
     last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
     (row,) = compile_findings(data_of(summary))
     assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
+    assert row.title.startswith("forward hit the recompile limit after 3 compilations")
 
 
 def test_caches_that_did_not_help() -> None:

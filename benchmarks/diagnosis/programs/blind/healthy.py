@@ -23,7 +23,7 @@ from benchmarks.diagnosis.programs.models import descend
 @program("healthy", "", recorded=SHAPES)
 def healthy_unet(machine: Machine, mended: bool) -> Step:
     net = UNet(machine.pick(64, 4)).to(machine.device)
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch has no overload for it
     model, optimizer = torch.compile(net), adamw(machine, net)
     side = machine.pick(256, 16)
     images = machine.randn(machine.pick(16, 1), 3, side, side).contiguous(memory_format=torch.channels_last)

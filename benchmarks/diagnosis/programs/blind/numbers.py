@@ -49,8 +49,8 @@ def sampler_left_eager(machine: Machine, mended: bool) -> Step:
 
 if triton is not None:
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def swiglu_kernel(gate_up, out, hidden, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    @triton.jit  # type: ignore[untyped-decorator]  # Triton has no types here
+    def swiglu_kernel(gate_up, out, hidden, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton passes pointers
         """silu(gate) · up, of a row [gate, up]."""
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         row, column = place // hidden, place % hidden

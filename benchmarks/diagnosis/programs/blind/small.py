@@ -90,7 +90,7 @@ def group_for_each_parameter(machine: Machine, mended: bool) -> Step:
         group = groups.setdefault(
             (lr, decay) if mended else name, {"lr": lr, "weight_decay": decay, "params": []}
         )
-        group["params"].append(parameter)  # type: ignore[attr-defined]
+        group["params"].append(parameter)  # type: ignore[attr-defined]  # to mypy, a group holds objects
     optimizer = torch.optim.AdamW(list(groups.values()), fused=True if mended and machine.cuda else None)
 
     def train_step() -> None:
