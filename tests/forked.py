@@ -42,7 +42,9 @@ def statuses(
     request = [program, [list(call) for call in calls], str(folder), output, dict(environment)]
     server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
-    if not select.select([server.stdout], [], [], timeout_s)[0]:
+    answered = select.poll()
+    answered.register(server.stdout, select.POLLIN)
+    if not answered.poll(timeout_s * 1000):
         _stop(server)
         _server.cache_clear()
         raise subprocess.TimeoutExpired(program, timeout_s)

@@ -83,7 +83,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     contents.file = (status.st_size, status.st_mtime_ns)
     metadata, problem = read_surroundings(head, outcome.stop.tail)
     notices = kineto_ingest._notices(str(path), outcome, contents, problem)
-    return Trace(path=str(path), columns=sink.columns, metadata=metadata, notices=notices, **vars(contents))
+    return Trace(path=str(path), columns=sink.columns(), metadata=metadata, notices=notices, **vars(contents))
 
 
 def _collect(task: Task, spool: str, indices: Iterator[int], reports: Reports) -> None:

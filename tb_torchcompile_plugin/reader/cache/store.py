@@ -1,6 +1,7 @@
 """Store parsed traces: `open_trace` reads a file once and maps its columns from the user's cache ever after.
 
-An entry is a directory of .npy columns plus `contents.json`, which contains all else and a checksum of each file.
+An entry is a directory of the file `columns` and of `contents`, which contains all else, where each column is, and the
+checksums of both.
 It is named after the trace's path, size, modification time and the format version. An entry that does not check out
 is thrown away, and the trace read again. Nothing is ever written next to the trace.
 """
@@ -10,8 +11,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -22,23 +22,25 @@ from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace, ingest, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
+from tb_torchcompile_plugin.reader.trace.table import Contents, Place, Sink, load_columns
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 WORTH_STORING = 4 << 20  # bytes; smaller traces are read as fast as their entry
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
+_COLUMNS, _CONTENTS = "columns", "contents"
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Stored:
-    """The file contents.json."""
+    """The file `contents`: JSON after the checksum of its text."""
 
     contents: Contents
     metadata: str  # JSON text, for it may hold any number
     notices: list[Notice]
-    sums: dict[str, int] = field(default_factory=dict)  # column → CRC-32 of its file
+    places: dict[str, Place]
+    checksum: int  # of the columns
 
 
 def open_trace(
@@ -67,7 +69,7 @@ def open_trace(
 def is_stored(path: str) -> bool:
     """Whether `open_trace` would find an entry, without reading it."""
     key = _key(os.fspath(path))
-    return key is not None and (cache_directory() / key / "contents.json").is_file()
+    return key is not None and (cache_directory() / key / _CONTENTS).is_file()
 
 
 def _key(path: str) -> str | None:
@@ -85,12 +87,12 @@ def _key(path: str) -> str | None:
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:
     """Return the stored trace; None where there is none or it is damaged in any way."""
     try:
-        stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
-        columns = {}
-        for name in _in_turn(entry, stored, path, progress):
-            if _checksum(entry / f"{name}.npy") != stored.sums[name]:
-                raise ValueError(f"column {name} is damaged")
-            columns[name] = load_column(entry, name)
+        checksum, _, text = (entry / _CONTENTS).read_bytes().partition(b"\n")
+        if int(checksum) != isal_zlib.crc32(text):
+            raise ValueError("its contents are damaged")
+        stored = msgspec.json.decode(text, type=_Stored)
+        _check(entry / _COLUMNS, stored, path, progress)
+        columns = load_columns(entry / _COLUMNS, stored.places)
         metadata = json.loads(stored.metadata)
     except FileNotFoundError:
         return None
@@ -103,40 +105,37 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
     )
 
 
-def _in_turn(entry: Path, stored: _Stored, path: str, progress: Advance | None) -> Iterator[str]:
-    """Yield the names of the columns, and report which share of the trace is loaded."""
-    sizes = {name: (entry / f"{name}.npy").stat().st_size for name in stored.sums}
-    whole, size, done, begun = max(1, sum(sizes.values())), stored.contents.file[0], 0, time.monotonic()
-    for name in stored.sums:
-        yield name
-        done += sizes[name]
-        if progress is not None:
-            left = (time.monotonic() - begun) * (whole - done) / max(1, done)
-            events = stored.contents.events * done // whole
-            progress(BytesRead(path, size * done // whole, size, events, left))
-
-
-def _checksum(path: Path) -> int:
-    total, block = 0, memoryview(bytearray(_BLOCK))  # one for all: memory that is new to the process is slow
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(block):
-            total = isal_zlib.crc32(block[:size], total)
-    return total
+def _check(columns: Path, stored: _Stored, path: str, progress: Advance | None) -> None:
+    """Compare the file with its checksum, and report which share of it is read. Raises OSError, ValueError."""
+    whole, size, begun = columns.stat().st_size, stored.contents.file[0], time.monotonic()
+    block, checksum, done = memoryview(bytearray(_BLOCK)), 0, 0
+    with columns.open("rb", buffering=0) as file:
+        while length := file.readinto(block):
+            checksum = isal_zlib.crc32(block[:length], checksum)
+            done += length
+            if progress is not None:
+                left = (time.monotonic() - begun) * (whole - done) / done
+                progress(
+                    BytesRead(path, size * done // whole, size, stored.contents.events * done // whole, left)
+                )
+    if checksum != stored.checksum:
+        raise ValueError("its columns are damaged")
 
 
 def _read_and_store(
     path: str, entry: Path, progress: Advance | None, cancelled: Cancel | None, workers: int | None
 ) -> Trace:
     with cache.filling(entry.parent) as temporary:
-        trace, contents = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
+        sink = Sink(temporary / _COLUMNS)
+        trace, contents = ingest(path, progress, cancelled, workers, CHUNK_BYTES, sink)
         if _key(path) == entry.name:
-            sums = {name: _checksum(temporary / f"{name}.npy") for name in trace.columns}
             metadata = json.dumps(trace.metadata)
-            stored = _Stored(contents, metadata, trace.notices, sums)
-            (temporary / "contents.json").write_bytes(msgspec.json.encode(stored))
+            stored = _Stored(contents, metadata, trace.notices, sink.places, sink.checksum)
+            text = msgspec.json.encode(stored)
+            (temporary / _CONTENTS).write_bytes(b"%d\n%s" % (isal_zlib.crc32(text), text))
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
     with contextlib.suppress(OSError, ValueError):  # another process may have removed the entry
-        # by the names that the files have now, so that it is noticed when they are cut off
-        return replace(trace, columns={name: load_column(entry, name) for name in trace.columns})
+        # by the name that the file has now, so that it is noticed when it is cut off
+        return replace(trace, columns=load_columns(entry / _COLUMNS, sink.places))
     return trace

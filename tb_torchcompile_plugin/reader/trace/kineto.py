@@ -140,12 +140,11 @@ class Trace(Contents):
 
         A mapped file that is shorter than its column would end the process (SIGBUS). Unnamed files cannot be truncated.
         """
-        for column in self.columns.values():
-            mapped = column.base
-            if isinstance(mapped, np.memmap) and mapped.filename is not None:
-                with suppress(OSError):
-                    if os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes:
-                        return False
+        mapped: Array | None = self.columns["track_bounds"]  # a view of a view of the map
+        while mapped is not None and not isinstance(mapped, np.memmap):
+            mapped = mapped.base
+        with suppress(OSError):
+            return mapped is None or os.stat(str(mapped.filename)).st_size >= mapped.nbytes
         return True
 
     def sparse(self, column: str) -> tuple[Array, Array]:
@@ -275,13 +274,14 @@ def ingest(
     cancelled: Cancel | None,
     workers: int | None,
     chunk_bytes: int,
-    directory: Path | None = None,
+    sink: Sink | None = None,
 ) -> tuple[Trace, Contents]:
-    """Read `path`; columns go to files in `directory`, or where they fit best if it is None."""
+    """Read `path`; columns go to the file of `sink`, or where they fit best if it is None."""
     source = open_source(path)
     try:
         before = os.stat(path)
         meter = Meter(path, source.size, progress, cancelled)
+        directory = sink.path.parent if sink and sink.path else None
         head = find_head(source)
         segment = max(SEGMENT_BYTES, min(source.size // _SEGMENTS, _LARGEST_SEGMENT))
         task = Task(path, source.size, head.start, chunk_bytes, segment)
@@ -297,7 +297,7 @@ def ingest(
                     )
             outcome = read_events(task, source, meter, count if folder else 1, folder)
             meter.at_end(sum(part.events for part in outcome.parts), None)
-            contents, columns = _finish(outcome, source.size, directory, meter)
+            contents, columns = _finish(outcome, source.size, sink, meter)
         if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
                 "this is not a PyTorch profiler trace: it contains no events of torch",
@@ -334,15 +334,16 @@ def usable_cores() -> int:
 
 
 def _finish(
-    outcome: Outcome, size: int, directory: Path | None, meter: Meter
+    outcome: Outcome, size: int, sink: Sink | None, meter: Meter
 ) -> tuple[Contents, dict[str, Array]]:
-    """Build the table in `directory`; without one in files where it is large, otherwise in memory."""
-    if directory is None and size >= SEGMENT_BYTES:
-        # the maps keep the data when their files are unlinked, so nothing can be left behind
+    """Build the table in `sink`; without one in a file where it is large, otherwise in memory."""
+    if sink is None and size >= SEGMENT_BYTES:
+        # the map keeps the data when its file is unlinked, so nothing can be left behind
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
-            return _finish(outcome, size, Path(folder), meter)
-    sink = Sink(directory)
-    return build(outcome.parts, sink, meter.check), sink.columns
+            return _finish(outcome, size, Sink(Path(folder, "columns")), meter)
+    sink = sink or Sink()
+    contents = build(outcome.parts, sink, meter.check)
+    return contents, sink.columns()
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:

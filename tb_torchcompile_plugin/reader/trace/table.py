@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart
@@ -33,6 +34,7 @@ from tb_torchcompile_plugin.torch_names.slices import KERNEL, PYTHON_FUNCTION, c
 _ESCAPES = str.maketrans({"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r"})
 _DRIVE = re.compile(r"[A-Za-z]:[\\\b\t\n\f\r]")
 _ROWS = 1 << 18  # rows that are permuted and written at once
+_ALIGNED = 64  # bytes: each column begins at a multiple, as numpy allocates them, too
 _DENSE = ("correlation", "external_id", "device", "stream", "sequence", "forward_thread")
 _NAMES = {"external_id": "external"}  # of a column among the args
 SPARSE = (
@@ -187,7 +189,8 @@ class _Builder:
     def nest(self, bounds: Array) -> None:
         """Write parent, depth and self time of all slices, from the times that are written."""
         count = self.contents.slices
-        ts, dur = self._sink.columns["ts"], self._sink.columns["dur"]
+        written = self._sink.columns()
+        ts, dur = written["ts"], written["dur"]
         parent, depth, own = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
         for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist()):
             self._check()
@@ -331,34 +334,56 @@ def narrow(values: Array) -> Array:
     return values.astype(np.int32, copy=False) if fit else values
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a column is in the file of all columns."""
+
+    dtype: str
+    count: int  # of values
+    offset: int  # bytes
+
+
 class Sink:
-    """Where finished columns go: into memory, or into one .npy file each, read back as memory maps."""
+    """Where finished columns go: into memory or, one after the other, into a file that is mapped afterwards.
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
-        self.columns: dict[str, Array] = {}
+    One file and one map for all: each map keeps a file open, and a process may open as few as 1,024.
+    """
 
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        """path: of the file, which is replaced; None: columns go to memory. Raises OSError."""
+        self.path = path
+        if path is not None:
+            path.touch()
+        self._arrays: dict[str, Array] = {}
+        self.places: dict[str, Place] = {}
+        self.checksum = 0  # CRC-32 of the file
+
+    def put(self, name: str, dtype: np.dtype[Any], count: int, blocks: Iterable[Array]) -> None:
         """Take over a column of `count` values, block by block."""
-        if self._directory is None:
-            self.columns[name] = np.concatenate([np.zeros(0, dtype), *blocks])
+        if self.path is None:
+            self._arrays[name] = np.concatenate([np.zeros(0, dtype), *blocks])
             return
-        with open(self._directory / f"{name}.npy", "wb") as file:
-            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": descr, "fortran_order": False, "shape": (count,)}
-            )
-            for block in blocks:
-                file.write(np.ascontiguousarray(block).data)
-        self.columns[name] = load_column(self._directory, name)
+        with self.path.open("ab") as file:
+            padding = np.zeros(-file.tell() % _ALIGNED, np.uint8)
+            self.places[name] = Place(dtype.str, count, file.tell() + len(padding))
+            for block in (padding, *blocks):
+                data = np.ascontiguousarray(block).data
+                self.checksum = isal_zlib.crc32(data, self.checksum)
+                file.write(data)
+
+    def columns(self) -> dict[str, Array]:
+        """Return what was taken over until now."""
+        return self._arrays if self.path is None else load_columns(self.path, self.places)
 
 
-def load_column(directory: Path, name: str) -> Array:
-    """Return a column that a `Sink` wrote, as a read-only memory map (an empty one as an array)."""
-    path = directory / f"{name}.npy"
-    try:
-        # as a plain array: those of the class memmap take six times as long to give a single element
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except ValueError:
-        # an empty array cannot be mapped; any other damage fails here once more
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
+def load_columns(path: Path, places: Mapping[str, Place]) -> dict[str, Array]:
+    """Return the columns of a file that a `Sink` wrote, as read-only views of one map. Raises OSError, ValueError."""
+    # as a plain array: those of the class memmap take six times as long to give a single element
+    whole = np.asarray(np.memmap(path, np.uint8, mode="r"))
+    columns = {}
+    for name, place in places.items():
+        dtype = np.dtype(place.dtype)
+        columns[name] = whole[place.offset : place.offset + place.count * dtype.itemsize].view(dtype)
+        if len(columns[name]) != place.count:
+            raise ValueError(f"column {name} is cut off")
+    return columns
