@@ -159,6 +159,8 @@ def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
     if used.mean:
         whole = max(time.step_us, used.mean.busy_us)  # in whole ns
         assert isclose(used.mean.busy_us + used.mean.idle_us, whole, rel_tol=1e-9, abs_tol=0.001)
+    reasons = [(row.device, row.cause, row.name, row.file, row.line) for row in used.idle_reasons]
+    assert len({*reasons}) == len(reasons)
     predicted = [row.predicted for row in (*ask(profile, "findings").findings, *scenario.fixes)]
     assert {row.step_us for row in predicted if row} <= {time.step_us}
     assert scenario.now is None or _alike(scenario.now.step_us, time.step_us)

@@ -114,7 +114,8 @@ def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
         )
 
     ns, culprits = covered_ns(idle, pieces.begin, pieces.end), profile.of(_culprits)
-    by_culprit = sums(culprits.code, ns, len(culprits.culprits))
+    is_named = np.array([culprit != _REST for culprit in culprits.culprits], bool)
+    by_culprit = sums(culprits.code, ns, len(culprits.culprits)) * is_named
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
     for code in order:
         selected = np.flatnonzero((culprits.code == code) & (ns > 0))
