@@ -148,8 +148,15 @@ def agent(logdir: Path, out: Path) -> Iterable[str]:
         assert len(str(error.value)) < 1000
 
 
+def wrong_arguments(logdir: Path, out: Path) -> Iterable[str]:
+    for argv in ([f"--{HOSTILE}"], ["--top", HOSTILE], ["--rank", HOSTILE]):
+        with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit):
+            main(["report", str(logdir), *argv])
+        yield err.getvalue()
+
+
 DOORS: tuple[Callable[[Path, Path], Iterable[str]], ...] = (
-    *(reports, shown_rows, gate, watched, exported_file, tables_of_pandas, agent),
+    *(reports, shown_rows, gate, watched, exported_file, tables_of_pandas, agent, wrong_arguments),
 )
 
 
