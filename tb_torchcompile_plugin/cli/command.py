@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tb-torchcompile", description="Show what torch.compile did, from the files of a logdir."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
