@@ -17,9 +17,10 @@ from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers import sections
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, id_field, options_of, rows_in
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Tables(dict[str, "DataFrame"]):
         """
         super().__init__(frames)
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
-        self.verdict = verdict
+        self.verdict = visible(verdict)
 
     def compare(self, baseline: str, candidate: str) -> "Tables":
         """Compare the newest spans of two runs of the logdir: which one is faster (`verdict`), and what differs.
@@ -116,7 +117,10 @@ def load(logdir: str) -> Tables:
 def _frames(tables: Mapping[str, _Table]) -> "dict[str, DataFrame]":
     from pandas import DataFrame
 
-    return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in tables.items()}
+    return {
+        name: DataFrame(msgspec.json.decode(json_body(rows)), columns=columns)
+        for name, (columns, rows) in tables.items()
+    }
 
 
 def _verdict(report: reports.Report) -> str:

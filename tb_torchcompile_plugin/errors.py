@@ -4,6 +4,7 @@
 Standard library only, because the writer imports this module.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,10 @@ from typing import TypeVar
 _CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _NO_TEXT = re.compile(f"[{_CONTROL}]")
 _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
+# The same characters in JSON by msgspec: C0 as escapes, others in UTF-8. A pair of backslashes begins no escape.
+_NOT_IN_JSON = re.compile(
+    rb"\\(?:[bfr\\]|u00..)|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+)
 _MAX_QUOTED = 200  # characters; chosen by hand
 
 
@@ -28,6 +33,11 @@ def visible(text: str) -> str:
     return _NO_TEXT.sub(_escaped, text)
 
 
+def visible_json(data: bytes) -> bytes:
+    """Return JSON whose texts have the same escapes."""
+    return _NOT_IN_JSON.sub(_escaped_in_json, data)
+
+
 def quoted(text: str) -> str:
     """Return what a user typed in quotes, at most 200 characters of it."""
     return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
@@ -37,6 +47,10 @@ def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     code -= 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _escaped_in_json(match: re.Match[bytes]) -> bytes:
+    return json.dumps(visible(json.loads(b'"%s"' % match[0])))[1:-1].encode()
 
 
 Error = TypeVar("Error", bound="UserError")

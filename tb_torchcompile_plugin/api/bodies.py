@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +14,11 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.trace_events import lane_events
-from tb_torchcompile_plugin.errors import ApiErrorBody, Notice
+from tb_torchcompile_plugin.errors import ApiErrorBody, Notice, visible, visible_json
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.trace.source import find_head, open_readable, open_source
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
-
-# Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
-_TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
 def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
@@ -29,7 +26,7 @@ def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> by
 
     enc_hook: what turns other types into these.
     """
-    return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value, enc_hook=enc_hook))
+    return visible_json(msgspec.json.encode(value, enc_hook=enc_hook))
 
 
 class Body(NamedTuple):
@@ -43,7 +40,7 @@ class Body(NamedTuple):
 def body_of(answer: object) -> Body:
     """Return a text, bytes, or what becomes JSON."""
     if isinstance(answer, str):
-        return Body("text/plain", _TURNING.sub(partial(_escaped, b"\\"), answer.encode("utf-8", "replace")))
+        return Body("text/plain", visible(answer).encode())
     if isinstance(answer, bytes):
         return Body("application/octet-stream", answer)
     return Body("application/json", json_body(answer))
@@ -53,11 +50,6 @@ def error_body(code: str, notice: Notice, status: int) -> Body:
     """Return the one shape of errors."""
     error = ApiErrorBody(code, notice.problem, notice.file, notice.next_step)
     return Body("application/json", json_body({"error": error}), status)
-
-
-def _escaped(backslash: bytes, mark: re.Match[bytes]) -> bytes:
-    """Write out a mark that turns the direction of letters, which texts of a program or a log may hold."""
-    return backslash + b"u%04x" % ord(mark[0].decode())
 
 
 PANELS_PAGE = Path(__file__).with_name("panels.md")  # docs/reference/panels.md

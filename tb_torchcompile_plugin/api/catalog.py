@@ -329,7 +329,7 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
     if worker or span:
         names = ", ".join(" ".join(ids) for ids in every if ids[2]) or "none"
         raise WrongArgument(
-            f"there is no trace of {' '.join(filter(None, (run, worker, span)))}",
+            f"there is no trace of {quoted(' '.join(filter(None, (run, worker, span))))}",
             next_step=f"Choose one of (run worker span): {names}",
         )
     raise no_trace(logdir)

@@ -7,6 +7,7 @@ Exit status: 0 on success, 1 if nothing could be read, 2 for bad arguments. With
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
@@ -47,9 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"standard output cannot be written: {error.strerror}")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Prints wrong arguments with their control characters written out."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
+
+
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tb-torchcompile", description="Show what torch.compile did, from the files of a logdir."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

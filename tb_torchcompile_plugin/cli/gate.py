@@ -185,7 +185,7 @@ def junit(report: GateReport) -> str:
 
 def _xml(text: str) -> str:
     """Return the text without the characters that XML does not allow, escaped or not."""
-    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", visible(text))
 
 
 def add_gate(compare: argparse.ArgumentParser) -> None:

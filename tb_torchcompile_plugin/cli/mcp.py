@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.api.session import Session, check
 from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument, quoted
+from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, quoted, visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
 from tb_torchcompile_plugin.reader.memo import Memo
 
@@ -74,7 +74,7 @@ def server(logdir: str) -> "MCPServer":
                 return await super().call_tool(name, arguments, context)
             except (UserError, ToolError) as error:
                 cause = error.__cause__ if isinstance(error.__cause__, UserError) else error
-                raise ToolError(str(cause)) from error
+                raise ToolError(visible(str(cause))) from error
 
     answering = Server("tb-torchcompile", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -89,9 +89,8 @@ def check_call(tools: Mapping[str, Callable[..., str]], name: str, arguments: Co
         raise WrongArgument(f"there is no tool {quoted(name)}", next_step=f"Use one of: {', '.join(tools)}")
     accepted = inspect.signature(tools[name]).parameters
     needed = [parameter.name for parameter in accepted.values() if parameter.default is parameter.empty]
-    problems = [
-        f"{name} has no argument {quoted(argument)}" for argument in arguments if argument not in accepted
-    ]
+    unknown = ", ".join(argument for argument in arguments if argument not in accepted)
+    problems = [f"{name} has no argument {quoted(unknown)}"] if unknown else []
     problems += [f"{name} needs {quoted(argument)}" for argument in needed if argument not in arguments]
     if problems:
         signature = ", ".join(argument if argument in needed else f"{argument}=…" for argument in accepted)
@@ -240,7 +239,8 @@ class Tools:
     def _logdir(self, path: str) -> Logdir:
         """Return all of the logdir, or what is at a path below it. Raises WrongArgument for one that is not."""
         full_path = os.path.normpath(os.path.join(self._root, path))
-        if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
+        is_local = not is_remote(path) and not os.path.isabs(path) and "\0" not in path
+        if not is_local or not is_within(full_path, self._root) or not os.path.exists(full_path):
             raise WrongArgument(
                 f"{quoted(path)} is not in the logdir",
                 next_step="Use a run, a file or a folder below it, as listed by list()",
@@ -254,15 +254,7 @@ class Tools:
         runs = logdir.session.runs()
         if not name or any(row.run == name for row in runs.runs):
             return logdir, newest_span(runs, name or _ROOT, name)
-        try:
-            other = self._logdir(name)
-        except WrongArgument:
-            raise
-        except UserError as error:
-            names = ", ".join(row.run for row in runs.runs) or "none"
-            raise NotFound(
-                f"there is no run {quoted(name)} and no such path", next_step=f"Available runs: {names}"
-            ) from error
+        other = self._logdir(name)
         return other, newest_span(other.session.runs(), name)
 
 

@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what
 from tb_torchcompile_plugin.api.catalog import Ids, newest_span, no_trace
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
-from tb_torchcompile_plugin.errors import WrongArgument
+from tb_torchcompile_plugin.errors import WrongArgument, quoted
 from tb_torchcompile_plugin.job.job import members, one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
@@ -37,7 +37,7 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, selected: Sequence[s
     ids = [row.id for row in offer.rows]
     answer = evaluate(tuple(_full_id(start, ids) for start in selected))
     if answer.unknown:
-        wrong = ", ".join(map(repr, answer.unknown))
+        wrong = quoted(", ".join(answer.unknown))
         known = f"Available: {', '.join(map(repr, ids))}" if ids else ""
         listed = known or answer.why_nothing or "No fix makes it faster"
         raise WrongArgument(f"there is no fix {wrong} in this span", next_step=listed.rstrip("."))

@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
 from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import displayable
 from tb_torchcompile_plugin.plugin import responses
 from tb_torchcompile_plugin.plugin.hosts import refuse_other_hosts
 
@@ -78,7 +79,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         try:
             self._active = bool(self._session.runs().runs)
         except Exception as error:
-            logger.error("Could not list the logdir: %s: %s", type(error).__name__, error)
+            logger.error("Could not list the logdir: %s", displayable(f"{type(error).__name__}: {error}"))
         finally:
             self._looking.release()
 

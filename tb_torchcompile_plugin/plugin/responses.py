@@ -19,7 +19,7 @@ from werkzeug.datastructures import Headers
 from tb_torchcompile_plugin.api.bodies import Body, Download, body_of, error_body
 from tb_torchcompile_plugin.api.export.page import STATIC
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.errors import BadRequest, NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import BadRequest, NotFound, Notice, UserError, displayable
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
@@ -46,7 +46,7 @@ def route(handle: Callable[[Request], Response], methods: Sequence[str] = READ) 
         except UserError as error:
             return respond(request, error_body(error.code, error.notice, error.status))
         except Exception as error:
-            logger.error("%s failed: %s", request.path, _one_line(error))
+            logger.error("%s failed: %s", displayable(request.path), _one_line(error))
             next_step = "Report the error that TensorBoard logged"
             notice = Notice("", "the plugin failed on the server", next_step=next_step)
             return respond(request, error_body("internal", notice, 500))
@@ -114,7 +114,7 @@ def _one_line(error: Exception) -> str:
     """Return type, text and innermost line of an error: what a report needs, in one line of the log."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     place = f"{frame.f_code.co_filename}:{line}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
+    return displayable(f"{type(error).__name__}: {' '.join(str(error).split())} ({place})")
 
 
 def respond(request: Request, body: Body, headers: Pairs = ()) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.compile_log import summary_pb2
+from tb_torchcompile_plugin.errors import visible
 
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _TIMES_END_NS = 1 << 62  # in the year 2116
@@ -20,6 +21,7 @@ _MAX_SAMPLES = 1 << 24  # nine hours of one thread
 def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.CompileSummary:
     """Fix a summary in place, and return it."""
     causes: Counter[str] = Counter()
+    _fix_ids(summary)
     for compilation in summary.compilations:
         _fix_compilation(compilation, causes)
     for row in (*summary.compilations, *summary.runtime_metrics):
@@ -45,6 +47,15 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
     return summary
+
+
+def _fix_ids(summary: summary_pb2.CompileSummary) -> None:
+    """Write compile ids as they are shown, so that what is shown can be asked for."""
+    for field, rows in summary.ListFields():
+        if field.message_type and "key" in field.message_type.fields_by_name:
+            for row in rows:
+                if not row.key.compile_id.isprintable():
+                    row.key.compile_id = visible(row.key.compile_id)
 
 
 def _fix_compilation(row: summary_pb2.Compilation, causes: Counter[str]) -> None:

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tb_torchcompile_plugin.logdir.filesystem import read_range, renamed
@@ -25,6 +26,10 @@ _INDUCTOR_PROFILER = "torch._inductor.profiler"  # of torch 2.14 and later
 _SAVED = (
     "the trace is not written here, because torch saves it only once and another handler of this profiler was called "
     "first: use one handler, or call this one first"
+)
+_TAKEN = (
+    "another profiler was started while this one recorded, and took what it recorded: no trace is written. "
+    "Use one profiler at a time"
 )
 _CANCELLED = (
     "on_trace_ready was cancelled: each file of this cycle is either complete or missing. To get its trace, profile "
@@ -114,6 +119,9 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
         recorder().keep_triton()
 
     def handler(prof: Any) -> None:
+        if _is_taken(prof):
+            recorder().warn(_TAKEN)
+            return
         try:
             with recorder().reporting("the profiler's trace handler failed"):
                 trace, stem, time_ns = export(prof)
@@ -124,9 +132,23 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
                         background.read(trace, summary, index=index, digest=digest)
         except BaseException:  # Ctrl-C still ends the program
             recorder().warn(_CANCELLED)
+            _begin_no_cycle(prof)
             raise
 
     return handler
+
+
+def _is_taken(prof: Any) -> bool:
+    """Return whether another profiler took the results of this one: torch would crash when it saves them."""
+    with suppress(Exception):
+        return not _writes_by_itself(prof) and prof.profiler.kineto_results.trace_start_ns() == 0
+    return False
+
+
+def _begin_no_cycle(prof: Any) -> None:
+    """Keep a profiler whose `step` ends here from stopping a cycle that it has not begun: torch would crash."""
+    with suppress(Exception):
+        prof.current_action = type(prof.current_action).NONE
 
 
 class _Exporter:

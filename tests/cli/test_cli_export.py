@@ -76,7 +76,7 @@ def test_the_next_export_removes_what_a_killed_one_left(run: Run, tmp_path: Path
     [
         (("--run", "other"), 2, "there is no run 'other'. Available: '.'"),
         (("--compare", "other"), 2, "there is no run 'other'"),
-        (("--worker", "other"), 2, "there is no trace of other. Choose one of (run worker span): . w 1"),
+        (("--worker", "other"), 2, "there is no trace of 'other'. Choose one of (run worker span): . w 1"),
         (("--step", "9"), 2, "there is no step 'ProfilerStep#9'"),
     ],
 )

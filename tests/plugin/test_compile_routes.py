@@ -13,6 +13,7 @@ from recordings import Recording
 from served import BREAKS, ROOT, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.errors import visible
 
 LOG_TIME_S = 1795230247  # of the lines that `line` makes, but for the time zone
 
@@ -94,11 +95,11 @@ def test_hostile_text_is_carried_and_never_interpreted(tmp_path: Path) -> None:
     (tmp_path / log).write_bytes(b"".join(map(line, records)))
     client, ids = make_client(make_plugin(tmp_path)), {"run": ".", "worker": "pid_77"}
     (row,) = ask(client, "compile", **ids)["compilations"]
-    assert row["function"] == HOSTILE
+    assert row["function"] == visible(HOSTILE)
     (text,) = ask(client, "compilation", **ids, epoch=0, compile_id="0/0")["artifacts"]
-    assert (text["name"], text["title"], text["language"]) == (HOSTILE, HOSTILE, "text")
+    assert (text["name"], text["title"], text["language"]) == (visible(HOSTILE), visible(HOSTILE), "text")
     response = client.get(f"{ROOT}/artifact", query_string={**ids, "id": text["id"]})
-    assert (response.mimetype, response.text) == ("text/plain", HOSTILE)
+    assert (response.mimetype, response.text) == ("text/plain", visible(HOSTILE))
 
 
 def summary_with(tmp_path: Path, **fields: Any) -> tuple[Client, dict[str, str]]:

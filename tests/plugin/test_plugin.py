@@ -332,36 +332,62 @@ class TestLogdirs:
         assert len(answer["warnings"]) == 1
 
 
+OWN_HOSTS = (
+    "localhost:6006",
+    "LOCALHOST.",
+    "tb.localhost",
+    "127.0.0.1:6006",
+    "[::1]:6006",
+    "[::1]",
+    "192.168.0.7",
+    "",
+)
+OWN_HOSTS += (socket.gethostname(), f"{socket.gethostname().upper()}:6006")
+OTHER_HOSTS = (
+    "evil.example:6006",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "evillocalhost",
+    "localhost:x",
+)
+OTHER_HOSTS += (
+    "me@localhost",
+    "evil.example,a.localhost",
+    "evil.example@a.localhost",
+    "evil.example/.localhost",
+    "[evil]",
+)
+NO_PROXY = dict.fromkeys(("TENSORBOARD_PROXY_URL", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG"), "")
+
+
 @pytest.mark.parametrize(
-    ("host", "flags", "setting", "status"),
+    ("host", "flags", "environment", "status"),
     [
-        ("localhost:6006", {}, "", 200),
-        ("tb.localhost", {}, "", 200),
-        ("127.0.0.1:6006", {}, "", 200),
-        ("[::1]:6006", {}, "", 200),
-        ("192.168.0.7", {}, "", 200),
-        (socket.gethostname(), {}, "", 200),
-        ("evil.example:6006", {}, "", 403),
-        ("localhost.evil.example", {}, "", 403),
-        ("127.0.0.1.evil.example", {}, "", 403),
-        ("gpu.lab", {"host": "gpu.lab"}, "", 200),
-        ("proxy.example", {"bind_all": True}, "", 200),
-        ("proxy.example", {"path_prefix": "/user/me/proxy/6006"}, "", 200),
-        ("proxy.example", {"host": "0.0.0.0"}, "", 200),
-        ("proxy.example", {}, "other, proxy.example", 200),
-        ("proxy.example", {}, "*", 200),
+        *((host, {}, {}, 200) for host in OWN_HOSTS),
+        *((host, {}, {}, 403) for host in OTHER_HOSTS),
+        ("GPU.lab.:6006", {"host": "gpu.lab"}, {}, 200),
+        ("evil.example", {"host": "gpu.lab"}, {}, 403),
+        ("proxy.example", {"bind_all": True}, {}, 200),
+        ("proxy.example", {"path_prefix": "/user/me/proxy/6006"}, {}, 200),
+        *(("proxy.example", {"host": host}, {}, 200) for host in ("0.0.0.0", "::")),
+        ("proxy.example", {}, {"TB_TORCHCOMPILE_HOSTS": "other, Proxy.example:80"}, 200),
+        ("proxy.example", {}, {"TB_TORCHCOMPILE_HOSTS": "*"}, 200),
+        ("hub.example", {}, {"TENSORBOARD_PROXY_URL": "/proxy/%PORT%/"}, 200),
+        ("hub.example", {}, {"JUPYTERHUB_SERVICE_PREFIX": "/user/me/"}, 200),
+        ("x-6006.colab.googleusercontent.com", {}, {"COLAB_RELEASE_TAG": "release-colab_20260101"}, 200),
     ],
 )
 def test_a_name_that_another_site_may_own_is_refused(
-    recording: Recording,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     host: str,
     flags: dict[str, Any],
-    setting: str,
+    environment: dict[str, str],
     status: int,
 ) -> None:
-    monkeypatch.setenv("TB_TORCHCOMPILE_HOSTS", setting)
-    client = make_client(make_plugin(recording("breaks"), **flags))
+    for name, value in {**NO_PROXY, **environment}.items():
+        monkeypatch.setenv(name, value)
+    client = make_client(make_plugin(tmp_path, **flags))
     for path in ("runs", "export", "static/index.js"):
         answer = client.get(f"{ROOT}/{path}", query_string=SPAN, headers={"Host": host})
-        assert answer.status_code == (200 if path.startswith("static") else status)
+        assert (answer.status_code == 403) == (status == 403 and not path.startswith("static"))

@@ -203,6 +203,37 @@ def test_an_exporter_that_is_cancelled(
     assert caplog.text.count("on_trace_ready was cancelled") == 1
 
 
+def test_ctrl_c_in_the_handler_does_not_crash_torch(tmp_path: Path) -> None:
+    program = """
+        import os, signal, torch
+        from tb_torchcompile_plugin import tensorboard_trace_handler
+        from tb_torchcompile_plugin.writer.recorder import recorder
+        handler = tensorboard_trace_handler(".")
+        recorder().write = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+        steps = torch.profiler.schedule(wait=0, warmup=1, active=1)
+        try:
+            with torch.profiler.profile(schedule=steps, on_trace_ready=handler) as profiler:
+                for _ in range(4):
+                    profiler.step()
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    assert "interrupted" in run(program, tmp_path)
+
+
+def test_a_profiler_inside_another_does_not_crash_torch(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import tensorboard_trace_handler
+        handler = tensorboard_trace_handler(".")
+        with torch.profiler.profile(on_trace_ready=handler):
+            with torch.profiler.profile(on_trace_ready=handler):
+                torch.ones(2) + 1
+    """
+    assert "another profiler was started" in run(program, tmp_path)
+    assert len(names(tmp_path, TRACE)) == len(names(tmp_path, SUMMARY)) == 1
+
+
 @pytest.mark.parametrize(
     ("prof", "said", "traces"),
     [

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skips_
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, quoted
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
@@ -105,7 +105,7 @@ def _recorded(data: CompileData, epoch: int, compile_id: str) -> tuple[list[Comp
     rows = _select(data.of(compilations), epoch, compile_id)
     texts = data.of(artifacts, epoch, compile_id)
     if not rows and not texts:
-        raise NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
+        raise NotFound(f"there is no compilation {quoted(compile_id)} (epoch {epoch})", next_step="Reload")
     return rows, texts
 
 

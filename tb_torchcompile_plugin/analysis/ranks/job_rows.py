@@ -10,7 +10,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.errors import BadRequest, Notice
+from tb_torchcompile_plugin.errors import BadRequest, Notice, quoted
 from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
@@ -331,7 +331,7 @@ def job_map(job: Job, measure: str) -> JobMap:
     """
     if measure not in get_args(Measure):
         raise BadRequest(
-            f"no measure {measure!r}", next_step=f"Ask for one of: {', '.join(get_args(Measure))}"
+            f"no measure {quoted(measure)}", next_step=f"Ask for one of: {', '.join(get_args(Measure))}"
         )
     columns = _by_rank_and_step(job, measure)
     names = list(dict.fromkeys(name for column in columns for name in column))

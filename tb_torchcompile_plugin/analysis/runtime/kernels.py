@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
-from tb_torchcompile_plugin.errors import NotFound, Notice
+from tb_torchcompile_plugin.errors import NotFound, Notice, quoted
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import (
     DefinedKernel,
@@ -254,7 +254,9 @@ def kernel_details(
     for kernel, rows, indices in profile.of(kernel_rows):
         if [str(kernel.device), kernel.name, kernel.compile_id or "", kernel.graph_key or ""] == wanted:
             return _details(profile, kernel, rows, indices)
-    raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
+    raise NotFound(
+        f"there is no kernel {quoted(name)} in this span", next_step="Reload: the file may have changed"
+    )
 
 
 def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) -> KernelDetails:

@@ -9,6 +9,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.runtime.source_lines import line_launches
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import visible_json
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import LANE_CAT
 
@@ -55,4 +56,4 @@ def _event(item: Item, thread: str, origin: int) -> bytes:
     # As torch writes them: µs with all digits of a nanosecond, on the clock of the trace.
     times = {"ts": Decimal(item.start + origin).scaleb(-3), "dur": Decimal(item.dur).scaleb(-3)}
     known = {name: value for name, value in args.items() if value not in (None, "", [])}
-    return _encode({**fields, **times, "args": known})
+    return visible_json(_encode({**fields, **times, "args": known}))

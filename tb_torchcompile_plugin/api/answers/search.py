@@ -1,5 +1,6 @@
 """Find rows that contain a word, and recorded lines of the program."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -74,7 +75,8 @@ def source_lines(report: reports.Report, place: str) -> KnownLines:
 
     place: "train.py:12", or "train.py" for all of it; the end of a path is enough. Raises NotFound.
     """
-    name, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+    match = re.fullmatch(r"(.*):(\d{1,9})", place)
+    name, number = match.groups() if match else (place, "")
     by_file = _lines(report)
     file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.read_queue import Progress, finished
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, visible
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -77,7 +77,8 @@ def names_of(route: Route[Any]) -> list[str]:
 
 def key_of(name: str, texts: Texts) -> str:
     """Return the key of an answer in the file. Lines within a text have no order. The browser builds the same key."""
-    parts = ["\n".join(sorted(texts.get(parameter, "").split("\n"))) for parameter in names_of(ROUTES[name])]
+    asked = (visible(texts.get(parameter, "")) for parameter in names_of(ROUTES[name]))
+    parts = ["\n".join(sorted(text.split("\n"))) for text in asked]
     return "\x1f".join((name, *parts))
 
 

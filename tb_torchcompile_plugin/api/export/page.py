@@ -17,7 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.api.bodies import Body
+from tb_torchcompile_plugin.api.bodies import Body, json_body
+from tb_torchcompile_plugin.errors import displayable
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6  # zlib's default
@@ -117,8 +118,8 @@ _HEAD = """<!doctype html>
 
 def head(title: str) -> bytes:
     """Return the page up to where blocks begin."""
-    page = _HEAD.format(policy=policy(script()), title=html.escape(title), without=_WITHOUT_SCRIPTS)
-    return page.encode("utf-8", "replace")
+    title = html.escape(displayable(title))
+    return _HEAD.format(policy=policy(script()), title=title, without=_WITHOUT_SCRIPTS).encode()
 
 
 def policy(text: str) -> str:
@@ -146,7 +147,7 @@ def bundle() -> Iterator[bytes]:
 def tail(contents: msgspec.Struct, locations: dict[str, Location]) -> Iterator[bytes]:
     """Yield the index of all answers, the list of contents, and the script."""
     yield block('id="index"', msgspec.json.encode(locations))
-    yield block('id="contents"', msgspec.json.encode(contents))
+    yield block('id="contents"', json_body(contents))
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()
 
 

@@ -1,5 +1,6 @@
 """A logdir in which every name is one that a page, a terminal or a spreadsheet would obey."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,18 @@ from tb_torchcompile_plugin.compile_log.record import Record
 from traces import launch, slice_, step, write_trace
 
 MARKUP = '<img src=x onerror="top.obeyed=1"><b>bold</b>&lt;'
-ANSI, RTL, NUL, SURROGATE, FORMULA = "\x1b[31mred\x9b2J", "\u202egnp.exe\u2066", "\0", "\ud800", "=1+1"
+ANSI, RTL, NUL, SURROGATE, FORMULA = (
+    "\x1b[31mred\x9b2J\7\b\v\f\r\x7f\x85",
+    "\u202egnp.exe",
+    "\0",
+    "\ud800",
+    "=1+1",
+)
+RTL += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069"
 HOSTILE = FORMULA + MARKUP + ANSI + RTL + NUL + SURROGATE
 IN_UTF8 = FORMULA + MARKUP + ANSI + RTL + NUL
 IN_A_PATH = (MARKUP + ANSI + RTL).replace("/", "|")
-OBEYED = "\x1b\x9b\x07\u202e\u2066\0"
+OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def hostile_logdir(root: Path) -> Path:
