@@ -185,8 +185,6 @@ class AheadOfTime:
             stack = []
         paths = [str(files.get(row.get("filename"), row.get("filename"))) for row in stack]
         export = next((index for index, path in enumerate(paths) if names.is_file_of_export(path)), None)
-        if kind in names.ISSUES:  # of draft export, which writes them without saying where it is
-            return self._export[1]
         owner = self._open.get(thread) or (
             self._exported(metadata, stack, export)
             if export is not None

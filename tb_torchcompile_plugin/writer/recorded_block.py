@@ -142,19 +142,17 @@ class CompileRecorder:
         worker_name: str | None = None,
         capture: str = "full",
         *,
-        triton: bool = False,
+        triton: bool = False,  # ignored
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_of(worker_name), checked_capture(capture))
-        self._is_new, self._triton = False, triton
+        self._is_new = False
         self._on_progress = on_progress
 
     def __enter__(self) -> "CompileRecorder":
         self._earlier_callback = recorder().status.on_progress
         recorder().status.on_progress = self._on_progress or self._earlier_callback
         recorder().start(self._output.capture)
-        if self._triton:
-            recorder().keep_triton()
         self._is_new = recorder().add_output(self._output, lasting=False)
         return self
 
