@@ -145,14 +145,8 @@ SIDES = Subject("sides", (*span_ids("", ""), *span_ids("2", "")), Session.poll_s
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
 _KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
-_SEARCH = (
-    text("q"),
-    window(None),
-    numbers("lanes"),
-    time("at", 0),
-    number("offset", 0),
-    number("limit", 100),
-)
+_HITS = (time("at", 0), number("offset", 0), number("limit", 100))
+_SEARCH = (text("q"), window(None), numbers("lanes"), *_HITS)
 
 _TABLE = (  # without a type of its own: each row is checked, whether its function is of its subject
     Route("runs", LOGDIR, Session.runs),

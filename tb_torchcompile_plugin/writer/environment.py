@@ -88,14 +88,12 @@ class Times:
     """torch's `compilation_time_metrics`, kept across torch._dynamo.reset(), which empties the dict, not the lists."""
 
     def __init__(self) -> None:
-        self._lists: dict[
-            int, tuple[str, list[float]]
-        ] = {}  # name and seconds of each list until now, by identity
+        # Name and seconds of each list until now, by identity.
+        self._lists: dict[int, tuple[str, list[float]]] = {}
         self._latest: dict[str, list[float]] = {}  # in torch's dict
         self._complete = True
-        self._inherited: dict[
-            int, int
-        ] = {}  # in the child of a fork: how many times of a list are the parent's
+        # In the child of a fork: how many times of a list are the parent's.
+        self._inherited: dict[int, int] = {}
 
     def collect(self, *, after_pause: bool = False) -> None:
         """Keep the current lists. Takes a few µs.
