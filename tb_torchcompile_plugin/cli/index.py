@@ -11,7 +11,10 @@ from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
 
-_FREE_SPACE = "Free disk space, or choose another folder with --out DIR, then run this again: it continues where it stopped"
+_FREE_SPACE = (
+    "Free disk space, or choose another folder with --out DIR, then run this again: it continues where it "
+    "stopped"
+)
 _MAX_WARNINGS = 50  # traces that could not be read, by name; the others are counted
 
 

@@ -233,15 +233,11 @@ def _fill_ranks(target: Environment, torch: Any) -> None:
 
 def _fill_backends(target: Environment, torch: Any) -> None:
     backends: Mapping[int, Any] = loaded("torch._dynamo.eval_frame", "cached_backends", {})
-    names = {
-        str(
-            getattr(backend, "compiler_name", None)
-            or getattr(backend, "__name__", None)
-            or type(backend).__name__
-        )
-        for backend in list(backends.values())
-        if backend is not None
-    }
+    names = set()
+    for backend in list(backends.values()):
+        if backend is not None:
+            name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
+            names.add(str(name or type(backend).__name__))
     target.backends.extend(sorted(names))
 
 
