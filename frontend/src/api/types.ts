@@ -734,7 +734,7 @@ export interface GraphRecording {
   compile_id: string;
   direction: Direction | null;
   graph_id: number | null;
-  reason: Reason | null;
+  reason: 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input' | null;
   sizes: string;
   inputs: string[];
   file: string;
@@ -1570,8 +1570,6 @@ export interface RankRow {
   late_us: number;
   step_us: number | null;
 }
-
-export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
 
 export interface Recompile {
   key: string;

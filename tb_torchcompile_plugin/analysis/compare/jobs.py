@@ -62,7 +62,6 @@ class RankCompared(Compared, frozen=True):
     exposed_unknown_us: Annotated[Pair, _HIDDEN]
     exposed_memory_us: Annotated[Pair, _HIDDEN]
     idle_us: Annotated[Pair, _HIDDEN]
-    # In collectives, for others.
     wait_us: Annotated[Pair, column_head("Waits, including overlapped", hidden=True)]
 
 

@@ -30,7 +30,6 @@ class Autotune(msgspec.Struct, frozen=True, kw_only=True):
     # Of its spans; None where torch wrote none.
     time_s: Annotated[float | None, column_head(bar=True, total=True)] = None
     configs: Annotated[int | None, column_head("Configurations", total=True)]  # how many were tried
-    # As torch names it.
     choice: Annotated[str | None, column_head("Best configuration", wrap=True, grow=True)]
     best_time_us: Annotated[float | None, column_head("Best time", hidden=True)] = None
     # While compiling, or when the compiled code first ran.

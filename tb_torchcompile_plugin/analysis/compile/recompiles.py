@@ -126,7 +126,6 @@ class Recompile(msgspec.Struct, frozen=True):
     advice: Annotated[str, column_head("How to avoid it", hidden=True)]
     # One for each cached version that was tried, most recent first.
     reasons: Annotated[list[str], column_head(unseen=True)]
-    # The same, parsed.
     guards: Annotated[list[FailedGuard], column_head("Guards that failed", inner=True, hidden=True)]
     # Inputs that changed, so that torch made them dynamic.
     dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
