@@ -42,22 +42,13 @@ MAX_ARTIFACTS = 60  # texts per worker
 MAX_PAIRS = 3  # comparisons of neighbouring runs per logdir
 
 OF_LOGDIR = ("runs", "sheets", "all_runs")
-OF_WORKER = (
-    "compile",
-    "compile_time",
-    "compilations",
-    "recompiles",
-    "exports",
-    "triton",
-    "findings",
-    "baseline",
-)
+OF_WORKER = ("compile", "compile_time", "compilations", "recompiles", "exports", "findings", "baseline")
 OF_RUN = ("rank_differences", "job")
 OF_RANK = ("rank_findings", "rank_what_if")
 OF_SPAN = (
     *("span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
     *("operators_by_call_site", "operators_by_label", "operators_by_compilation", "functions", "memory"),
-    *("modules", "your_code", "kernels", "gpu_utilization", "cpu", "collectives", "cuda_graphs"),
+    *("modules", "your_code", "kernels", "gpu_utilization", "collectives", "cuda_graphs"),
     *("dynamic_shapes", "step", "ledger", "what_if", "payback", "findings", "compilations", "recompiles"),
 )
 MEASURES = ("late_us", "exposed_wait_us", "compute_us", "idle_us", "compile_us")

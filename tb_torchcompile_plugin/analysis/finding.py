@@ -29,11 +29,11 @@ Panel = Literal[
 SECTIONS: dict[Panel, tuple[str, ...]] = {
     "all_runs": ("runs",),
     "compare": ("payback",),
-    "step": ("ledger", "steps", "idle", "idle_reasons", "host", "collectives"),
+    "step": ("ledger", "steps", "idle", "idle_reasons", "collectives"),
     "memory": ("memory_owners",),
     "ranks": ("job_collectives", "late", "ranks"),
     "your_code": ("your_code", "functions", "modules"),
-    "kernels": ("kernels", "triton"),
+    "kernels": ("kernels",),
     "operators": ("operators",),
     "compile_time": ("startup", "compilations", "autotune"),
     "compilations": ("compilation", "regions", "cuda_graphs", "exports"),

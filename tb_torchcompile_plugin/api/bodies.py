@@ -62,12 +62,7 @@ def terms() -> dict[str, dict[str, str]]:
     """Return what the words of the tab mean: set (a heading) → word → sentence."""
     sets = _WORDS_FILE.read_text(encoding="utf-8").split("\n## ")[1:]
     parts = (part.partition("\n") for part in sets)
-    return {anchor(title): dict(_ROW.findall(rows)) for title, _, rows in parts}
-
-
-def anchor(title: str) -> str:
-    """Return the name of a heading, as panels and routes write theirs."""
-    return title.lower().replace(" ", "_")
+    return {title.lower().replace(" ", "_"): dict(_ROW.findall(rows)) for title, _, rows in parts}
 
 
 _BLOCK = 1 << 20  # bytes of a file that are read at once

@@ -270,7 +270,8 @@ class Catalog:
 
     def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
-        return self._find(lambda listing: listing.worker(run, worker), _no_worker(run, worker))
+        problem = f"there is no worker {quoted(worker)} in run {quoted(run)}"
+        return self._find(lambda listing: listing.worker(run, worker), problem)
 
     def baseline(self, run: str, worker: str) -> SpanFiles | None:
         """Return what to compare the spans of a worker with. Raises NotFound."""
@@ -280,18 +281,9 @@ class Catalog:
     def span(self, ids: Ids) -> SpanFiles:
         """Return a span by its ids. Raises NotFound."""
         run, worker, span = ids
-        try:
-            return self._find(
-                lambda listing: listing.span(ids), f"worker {quoted(worker)} has no span {quoted(span)}"
-            )
-        except NotFound:
-            if self.last().worker(run, worker) is None:
-                raise NotFound(_no_worker(run, worker), next_step=_RELOAD) from None
-            raise
-
-
-def _no_worker(run: str, worker: str) -> str:
-    return f"there is no worker {quoted(worker)} in run {quoted(run)}"
+        self.worker(run, worker)
+        problem = f"worker {quoted(worker)} has no span {quoted(span)}"
+        return self._find(lambda listing: listing.span(ids), problem)
 
 
 def ids_of(runs: Iterable[RunRef]) -> Iterator[Ids]:

@@ -240,9 +240,8 @@ class _RunReader:
             _log.warning("the ranks of %s could not be joined", self._run, exc_info=error)
         if together:
             self.findings += _located(together.findings, self._run, "", None)
-        return Run(
-            self._run, rows, rank_differences(self._session.ranks(self._run)), together, self._doctor()
-        )
+        ranks = rank_differences(self._session.ranks(self._run))
+        return Run(self._run, rows, ranks, together, self._doctor())
 
     def _doctor(self) -> list[Diagnosis]:
         """Return equal rows of several workers as one, failures first."""
@@ -340,7 +339,6 @@ def span_answers(profile: Profile) -> SpanReport:
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
-    """Return the same findings, each with its place."""
     return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in rows]
 
 

@@ -25,14 +25,12 @@ from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
-from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compilation_table
-from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -147,14 +145,8 @@ SIDES = Subject("sides", (*span_ids("", ""), *span_ids("2", "")), Session.poll_s
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
 _KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
-_SEARCH = (
-    text("q"),
-    window(None),
-    numbers("lanes"),
-    time("at", 0),
-    number("offset", 0),
-    number("limit", 100),
-)
+_HITS = (time("at", 0), number("offset", 0), number("limit", 100))
+_SEARCH = (text("q"), window(None), numbers("lanes"), *_HITS)
 
 _TABLE = (  # without a type of its own: each row is checked, whether its function is of its subject
     Route("runs", LOGDIR, Session.runs),
@@ -169,7 +161,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
     Route("exports", WORKER, exports),
-    Route("triton", WORKER, triton),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
@@ -196,7 +187,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
     Route("gpu_utilization", SPAN, gpu_utilization),
-    Route("cpu", SPAN, cpu),
     Route("cuda_graphs", SPAN, cuda_graphs),
     Route("dynamic_shapes", SPAN, dynamic_shapes),
     Route("collectives", SPAN, collectives),

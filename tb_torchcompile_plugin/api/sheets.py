@@ -24,7 +24,7 @@ NAMES = frozenset(
         *("file", "line", "compile_id", "resume_compile_id", "epoch", "direction", "graph_key", "graph"),
         *("device", "stream", "thread", "rank", "for_rank", "host", "step", "category", "part", "cache"),
         *("kernel", "message_bytes", "size_bytes", "group_size", "operator", "id", "config"),
-        *("frame", "limit", "subject", "path"),
+        *("frame", "limit", "path"),
     )
 )
 
@@ -129,7 +129,6 @@ def _tables(fields: Iterable[inspect.Field]) -> list[SheetTable]:
 
 
 def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
-    """Return the table of a field that holds rows."""
     fields = [column.name for column in row.fields]
     unseen = UNSEEN | ({"line"} if "file" in fields else set())
     columns = [_column(column) for column in row.fields if column.name not in unseen]

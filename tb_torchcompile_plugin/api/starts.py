@@ -54,10 +54,8 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
     """Return what the compile data shows. A finding that explains missed caches replaces the one that counts misses."""
     why = start.of(start_findings) if start else []
     rows = data.of(compile_findings)
-    return [
-        *why,
-        *(row for row in rows if not why or row.rule != "cache_missed" or "lookups" in row.evidence),
-    ]
+    rows = [row for row in rows if not why or row.rule != "cache_missed" or "lookups" in row.evidence]
+    return [*why, *rows]
 
 
 class WithJobs(Comparison, frozen=True):

@@ -24,7 +24,6 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
 
 
 def _print_comparison(report: WithJobs) -> None:
-    """Print the verdicts, then all tables."""
     console = stdout_console()
     for side, name in (("Baseline", report.baseline), ("Candidate", report.candidate)):
         file = name.trace_file or "no trace, only compile data"

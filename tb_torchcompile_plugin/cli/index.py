@@ -11,6 +11,10 @@ from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
 
+_FREE_SPACE = (
+    "Free disk space, or choose another folder with --out DIR, then run this again: it continues where it "
+    "stopped"
+)
 _MAX_WARNINGS = 50  # traces that could not be read, by name; the others are counted
 
 
@@ -27,7 +31,11 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
         task = bar.add_task(f"0 of {len(orders)} traces", total=total)
         for order, outcome in outcomes:
             if outcome.kind == "no room" and outcome.notice:
-                raise _no_room(outcome.notice, kinds["written"])
+                raise UserError(
+                    f"{outcome.notice.problem}, after {kinds['written']} digests",
+                    file=outcome.notice.file,
+                    next_step=_FREE_SPACE,
+                )
             kinds[outcome.kind] += 1
             warnings += [outcome.notice] if outcome.notice else []
             read = order.span.file.size
@@ -40,15 +48,6 @@ def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> No
     _warn(warnings)
     failed = f", {kinds['failed']} failed" if kinds["failed"] else ""
     print(f"{kinds['written']} digests written, {kinds['there already']} existed already{failed}")
-
-
-def _no_room(notice: Notice, written: int) -> UserError:
-    return UserError(
-        f"{notice.problem}, after {written} digests",
-        file=notice.file,
-        next_step="Free disk space, or choose another folder with --out DIR, then run this again: "
-        "it continues where it stopped",
-    )
 
 
 def _failure(logdir: str, warnings: list[Notice]) -> UserError:

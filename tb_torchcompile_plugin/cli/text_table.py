@@ -43,7 +43,7 @@ _DETAILS = frozenset(
     (
         *("docs_url", "explanation", "hints", "graph_key", "output_code_file", "artifact", "code_line"),
         *("idle", "start_s", "why_no_text", "whole_function", "source_lines", "compilation", "worker"),
-        *("span", "step_gpu_idle_us", "configs", "graph_nodes", "graph_inputs", "phases_percent", "parts"),
+        *("span", "step_gpu_idle_us", "configs", "phases_percent", "parts"),
     )
 )
 _PLACES = ("file", "where", "run", "compile_id", "resume_compile_id")  # are to be typed or opened

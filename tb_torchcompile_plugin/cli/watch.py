@@ -41,7 +41,6 @@ def watch(logdir: str, *, once: bool) -> None:
 
 
 def _lines(catalog: Catalog) -> Lines:
-    """Return a line for each process that compiles."""
     compiling = catalog.look().compiling()
     return {(run, row.pid, row.state): _line(run, row) for run, rows in compiling.items() for row in rows}
 

@@ -33,6 +33,9 @@ class _Lookup:
     parts: dict[str, str]  # name → "hash value"
     items: frozenset[tuple[str, str]]  # of `parts`, to be compared with many others
 
+    def count_differing(self, other: "_Lookup") -> int:
+        return _count_differing(other.settings, self.settings) + len(other.items ^ self.items)
+
 
 class CacheLookups:
     """The lookups of one process, in order."""
@@ -89,14 +92,8 @@ class CacheLookups:
     def _compare(self, row: CacheResult, lookup: _Lookup, earlier: deque[_Lookup]) -> None:
         nearest = next((other for other in reversed(earlier) if other.key == lookup.key), None)
         if nearest is None and row.parts_told:
-            comparable = [other for other in reversed(earlier) if other.parts]
-            nearest = min(
-                comparable,
-                key=lambda other: (
-                    _count_differing(other.settings, lookup.settings) + len(other.items ^ lookup.items)
-                ),
-                default=None,
-            )
+            comparable = (other for other in reversed(earlier) if other.parts)
+            nearest = min(comparable, key=lookup.count_differing, default=None)
         if nearest is None:
             return
         row.nearest.CopyFrom(nearest.compile_key)
@@ -185,8 +182,6 @@ class AheadOfTime:
             stack = []
         paths = [str(files.get(row.get("filename"), row.get("filename"))) for row in stack]
         export = next((index for index, path in enumerate(paths) if names.is_file_of_export(path)), None)
-        if kind in names.ISSUES:  # of draft export, which writes them without saying where it is
-            return self._export[1]
         owner = self._open.get(thread) or (
             self._exported(metadata, stack, export)
             if export is not None

@@ -382,11 +382,8 @@ class CompiledFrames:
         for frame in self._frames.values():
             epoch, compile_id = frame.key.epoch, frame.key.compile_id
             # The first compilation of the same code: one that hits the recompile limit has no name and place.
-            first = (
-                None
-                if is_ahead_of_time(compile_id)
-                else self.find(epoch, f"{compile_id.rpartition('/')[0]}/0")
-            )
+            first_id = f"{compile_id.rpartition('/')[0]}/0"
+            first = None if is_ahead_of_time(compile_id) else self.find(epoch, first_id)
             # A backward may be of a frame from before torch was reset, which has none yet.
             older = [self.find(number, compile_id) for number in range(epoch)] if frame.backwards else []
             may_be_older = any(

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
-from tb_torchcompile_plugin.torch_names.caches import ISSUES, is_ahead_of_time
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 
 
 class CompileLog:
@@ -70,7 +70,6 @@ class CompileLog:
         }
         self._handlers.update(dict.fromkeys(records.RUNTIME_METRICS, self._on_runtime_metrics))
         self._handlers.update(dict.fromkeys(records.SHAPE_KINDS, self._on_shape))
-        self._handlers.update(dict.fromkeys(ISSUES, self._on_export_issue))
         for cache in artifacts.CACHES:
             for result in artifacts.CACHE_RESULTS:
                 kind = artifacts.artifact_kind(artifacts.cache_lookup(cache, result))
@@ -290,16 +289,6 @@ class CompileLog:
             row = pb.RuntimeMetrics(key=self._frames.key(compile_id), metrics=reason)
             row.direction = self._direction(record, compile_id)
             self._rows.runtime_metrics.append(row)
-
-    def _on_export_issue(self, record: Record, compile_id: str) -> None:
-        kind = records.kind_of(record.metadata)
-        details = record.metadata[kind]
-        row = pb.ExportIssue(key=self._frames.key(compile_id), kind=kind)
-        row.stack.extend(self._stack(details.get("user_stack") or []))
-        row.subject = str(details.get("op") or details.get("expr") or "")
-        if self._source:
-            row.details = _text(details.get("reason") or details.get("result"))
-        self._rows.export_issues.append(row)
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)

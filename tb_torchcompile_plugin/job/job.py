@@ -44,11 +44,8 @@ class Job(Memoized):
     @property
     def missing(self) -> list[int]:
         """Ranks that were not read: how long others waited for them is unknown."""
-        expected = {
-            *range(min(self.world_size or 0, MOST_RANKS)),
-            *(rank for rank in self.unread if rank >= 0),
-        }
-        return sorted(expected - {*self.numbers})
+        expected = {*range(min(self.world_size or 0, MOST_RANKS))} | {*self.unread}
+        return sorted(rank for rank in expected - {*self.numbers} if rank >= 0)
 
 
 class JobRank(NamedTuple):

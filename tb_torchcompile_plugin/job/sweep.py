@@ -158,7 +158,6 @@ class _Walk:
         return True
 
     def _drain(self) -> None:
-        """Run what can run on all streams."""
         while any(self._run(stream) for stream in sorted(self._behind)):
             pass
 

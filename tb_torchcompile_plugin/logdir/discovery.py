@@ -240,7 +240,6 @@ def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tu
 
 
 def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
-    """Return the files that count."""
     counted = sorted(name for name in names if any(pattern.search(name) for pattern in _FILES))
     files = filter(None, (filesystem.local_file(os.path.join(folder, name)) for name in counted))
     return [file for file in files if filesystem.is_within(file.path, within)]
@@ -283,10 +282,8 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     for file in loose:
         if file not in exported and not _is_merged_again(file, names):
             _place_loose(run, file, notices)
-    if not any(
-        worker.spans for worker in run.workers.values()
-    ):  # not next to the trace that they are part of
-        for file in exported:
+    if not any(worker.spans for worker in run.workers.values()):
+        for file in exported:  # not next to the trace that they are part of
             _place_loose(run, file, notices)
     if not run.logs and not any(worker.summaries for worker in run.workers.values()):  # which contain more
         texts = sorted((file for file in files if _TEXT.search(file.name)), key=lambda file: -file.mtime_ns)

@@ -184,8 +184,7 @@ def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
         for time in ("start_ns", "duration_ns"):
             added.ClearField(time)
         del added.phases[:]
-    for name in ("graphs", "compiled_kernels"):
-        getattr(summary, name).extend(row for row in getattr(maker, name) if is_package(row.key.compile_id))
+    summary.graphs.extend(row for row in maker.graphs if is_package(row.key.compile_id))
     numbers = [index for index, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
     summary.artifacts.extend(maker.artifacts[number] for number in numbers)
     return numbers

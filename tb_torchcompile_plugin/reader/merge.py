@@ -42,8 +42,6 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
         _replace(merged, name, _merged_rows(getattr(summary, name), getattr(log, name)))
     _replace(merged, "spans", _merged_spans(summary, log))
     _merge_texts(merged, summary, log)
-    if not merged.export_issues:
-        merged.export_issues.extend(log.export_issues)
     return merged
 
 
@@ -177,7 +175,7 @@ def _most_common(steps: Iterable[int]) -> int:
 
 def _rekeyed(summary: CompileSummary, key: Callable[[_Row], Key]) -> CompileSummary:
     """Return a copy, or the summary itself where nothing changes."""
-    names = ("compilations", *_ROWS, "spans", *_TEXTS, "compiled_kernels")
+    names = ("compilations", *_ROWS, "spans", *_TEXTS)
     if all(key(row) == _id(row) for name in names for row in getattr(summary, name)):
         return summary
     copy = CompileSummary()

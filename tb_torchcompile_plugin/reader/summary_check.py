@@ -36,10 +36,6 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
     _fix_timed(summary, "cache_transfers", causes)
     _fix_timed(summary, "compiler_calls", causes)
-    for tuned in summary.compiled_kernels:
-        if tuned.HasField("time_us") and not 0 <= tuned.time_us < _DURATIONS_END_NS:
-            tuned.ClearField("time_us")
-            causes["CompiledKernel.time_us: no time"] += 1
     _fix_steps(summary, causes)
     if summary.HasField("python_samples") and not _are_possible(summary.python_samples):
         summary.ClearField("python_samples")

@@ -4,7 +4,7 @@ Standard library only: this runs inside training.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.torch_names.artifacts import AOT_GRAPHS, FIRST_GRAPH_TEXTS, WRAPPER_CODE
 from tb_torchcompile_plugin.torch_names.patterns import begins, contains, equals
@@ -121,17 +121,6 @@ LOAD_CALL = "load"  # the kind of a call of torch.compiler.precompile.load
 GRAPH_TEXTS = frozenset({*AOT_GRAPHS, *FIRST_GRAPH_TEXTS})
 CODE_TEXTS = frozenset({OUTPUT_CODE, *WRAPPER_CODE})  # the code of a graph
 DRAFT_EXPORT = "draft_export"  # the function that exports again and again until it can
-IssueKind = Literal[
-    "missing fake kernel", "wrong fake kernel", "value of the example input used", "data-dependent value"
-]
-# What draft export would have failed of.
-ISSUES: dict[str, IssueKind] = {
-    "missing_fake_kernel": "missing fake kernel",
-    "mismatched_fake_kernel": "wrong fake kernel",
-    "propagate_real_tensors": "value of the example input used",
-    "propagate_real_tensors_provenance": "value of the example input used",
-    "guard_on_data_dependent_error": "data-dependent value",
-}
 
 is_export = begins(f"{EXPORT}/")  # the id of an export
 is_package = begins(f"{AOT}/")  # the id of a package of AOTInductor

@@ -4,9 +4,9 @@ Both the compile log and traces name timed functions. Standard library only: thi
 """
 
 import re
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-from tb_torchcompile_plugin.torch_names.patterns import contains, equals, first_group, without
+from tb_torchcompile_plugin.torch_names.patterns import contains, without
 
 ARTIFACT = "artifact"  # its own name says what it is: torch_names/artifacts.py
 CHROMIUM_EVENT = "chromium_event"  # marks of spans, and instants
@@ -158,40 +158,3 @@ def phase_of(name: str) -> Phase | None:
         if name.startswith(beginning):
             return phase
     return "autotune" if _tunes_templates(name) else None
-
-
-# What the autotuner of a Triton kernel writes to its logger.
-TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
-# that the lines after this one are about
-tuned_kernel = first_group(r"Benchmark all input configs for (\S+), get:")
-_MEASURED = re.compile(
-    r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
-)
-_is_unset = equals(
-    r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
-)
-
-
-class TunedConfig(NamedTuple):
-    """One configuration that an autotuner measured."""
-
-    config: str
-    time_us: float
-    registers: int
-    spills: int
-    shared: int  # bytes of shared memory
-
-
-def parse_tuned_config(line: str) -> TunedConfig | None:
-    """Parse the line of TUNING_LOGGER about one configuration."""
-    match = _MEASURED.fullmatch(line)
-    if match is None:
-        return None
-    numbers = (int(match[name]) for name in ("registers", "spills", "shared"))
-    return TunedConfig(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
-
-
-def config_text(text: str) -> str:
-    """Return a configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
-    settings = text.replace(": ", "=").split(", ")
-    return ", ".join(setting for setting in settings if not _is_unset(setting))

@@ -88,14 +88,12 @@ class Times:
     """torch's `compilation_time_metrics`, kept across torch._dynamo.reset(), which empties the dict, not the lists."""
 
     def __init__(self) -> None:
-        self._lists: dict[
-            int, tuple[str, list[float]]
-        ] = {}  # name and seconds of each list until now, by identity
+        # Name and seconds of each list until now, by identity.
+        self._lists: dict[int, tuple[str, list[float]]] = {}
         self._latest: dict[str, list[float]] = {}  # in torch's dict
         self._complete = True
-        self._inherited: dict[
-            int, int
-        ] = {}  # in the child of a fork: how many times of a list are the parent's
+        # In the child of a fork: how many times of a list are the parent's.
+        self._inherited: dict[int, int] = {}
 
     def collect(self, *, after_pause: bool = False) -> None:
         """Keep the current lists. Takes a few µs.
@@ -235,15 +233,11 @@ def _fill_ranks(target: Environment, torch: Any) -> None:
 
 def _fill_backends(target: Environment, torch: Any) -> None:
     backends: Mapping[int, Any] = loaded("torch._dynamo.eval_frame", "cached_backends", {})
-    names = {
-        str(
-            getattr(backend, "compiler_name", None)
-            or getattr(backend, "__name__", None)
-            or type(backend).__name__
-        )
-        for backend in list(backends.values())
-        if backend is not None
-    }
+    names = set()
+    for backend in list(backends.values()):
+        if backend is not None:
+            name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
+            names.add(str(name or type(backend).__name__))
     target.backends.extend(sorted(names))
 
 

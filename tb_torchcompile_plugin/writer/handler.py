@@ -45,7 +45,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     capture: str = "full",
     index: bool = False,
     digest: bool = False,
-    triton: bool = False,
+    triton: bool = False,  # ignored
     sample: bool = True,
     on_progress: Callable[[str], None] | None = None,
     **kw: Any,
@@ -76,9 +76,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     digest: let the same process write a `{worker}.{time_ns}.pt.digest.pb` of at most 100 kB next to each trace: jobs of
     many ranks are shown from these, without the traces. `tb-torchcompile index` writes missing ones later.
 
-    triton: keep the results of Triton's compiler for inductor's kernels: TTIR, TTGIR and PTX of the configuration in
-    use (not with `capture="summary"`, at most 32 MB), registers, spills and shared memory, and the times that
-    autotuning measured. torch reports these times only once, so create the handler before compiling.
+    triton: ignored; an option of earlier versions.
 
     sample: while the profiler records, sample which line of your program each thread runs, so that Python time between
     operators has a line without `with_stack`. One sample every 20 to 45 ms should cost about 1 % of the time
@@ -115,8 +113,6 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     recorder().note_steps()
     recorder().sample(sample)
     recorder().status.on_progress = on_progress or recorder().status.on_progress
-    if triton:
-        recorder().keep_triton()
 
     def handler(prof: Any) -> None:
         if _is_taken(prof):

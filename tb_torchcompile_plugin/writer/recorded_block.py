@@ -5,13 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from tb_torchcompile_plugin.compile_log.counts import (
-    COUNTS,
-    CountedRow,
-    CountName,
-    counted_rows,
-    summary_since,
-)
+from tb_torchcompile_plugin.compile_log import counts
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, Output, checked_capture, recorder, worker_of
@@ -28,16 +22,16 @@ class UnknownCount(TorchCompilePluginError):
 class Count(int):
     """A number; iterating it gives what was counted, each with its reason and place."""
 
-    name: CountName
-    rows: tuple[CountedRow, ...]
+    name: counts.CountName
+    rows: tuple[counts.CountedRow, ...]
 
-    def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> "Count":
+    def __new__(cls, name: counts.CountName, rows: tuple[counts.CountedRow, ...]) -> "Count":
         """Count the rows, each as often as it occurred."""
         count = super().__new__(cls, sum(row.number for row in rows))
         count.name, count.rows = name, rows
         return count
 
-    def __iter__(self) -> Iterator[CountedRow]:
+    def __iter__(self) -> Iterator[counts.CountedRow]:
         return iter(self.rows)
 
     __str__ = int.__repr__
@@ -48,7 +42,7 @@ class Count(int):
     @property
     def in_words(self) -> str:
         """Return such as "2 graph breaks"."""
-        kind = COUNTS[self.name]
+        kind = counts.COUNTS[self.name]
         return f"{int(self):,} {kind.one if self == 1 else kind.many}"
 
     @property
@@ -57,7 +51,7 @@ class Count(int):
         lines = []
         for row in self.rows:
             where = row.file if row.line is None else f"{row.file}:{row.line}"
-            what = "" if row.what == COUNTS[self.name].one else row.what
+            what = "" if row.what == counts.COUNTS[self.name].one else row.what
             number = f"{row.number:,} of them" if row.number > 1 else ""
             lines.append(": ".join(filter(None, (where, what, row.why, number))))
         return lines
@@ -66,14 +60,14 @@ class Count(int):
 class _Counted:
     """An attribute of a block that counts. torch may not have recorded what it counts: UnknownCount."""
 
-    def __init__(self, name: CountName) -> None:
+    def __init__(self, name: counts.CountName) -> None:
         self._name = name
 
     def __get__(self, block: "RecordedBlock", owner: object) -> Count:
         __tracebackhide__ = True  # pytest shows only the test of a failure
-        rows = counted_rows(block.summary(), self._name)
+        rows = counts.counted_rows(block.summary(), self._name)
         if rows is None:
-            kind = COUNTS[self._name]
+            kind = counts.COUNTS[self._name]
             raise UnknownCount(f"the number of {kind.many} is unknown: {kind.why_not}")
         return Count(self._name, tuple(rows))
 
@@ -112,7 +106,9 @@ class RecordedBlock:
 
     def summary(self) -> CompileSummary:
         """Return everything that torch recorded, as the message of a compile summary; see summary.proto."""
-        return summary_since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
+        return (
+            counts.summary_since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
+        )
 
 
 def explained(op: str, left: object, right: object) -> list[str] | None:
@@ -142,19 +138,17 @@ class CompileRecorder:
         worker_name: str | None = None,
         capture: str = "full",
         *,
-        triton: bool = False,
+        triton: bool = False,  # ignored
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_of(worker_name), checked_capture(capture))
-        self._is_new, self._triton = False, triton
+        self._is_new = False
         self._on_progress = on_progress
 
     def __enter__(self) -> "CompileRecorder":
         self._earlier_callback = recorder().status.on_progress
         recorder().status.on_progress = self._on_progress or self._earlier_callback
         recorder().start(self._output.capture)
-        if self._triton:
-            recorder().keep_triton()
         self._is_new = recorder().add_output(self._output, lasting=False)
         return self
 

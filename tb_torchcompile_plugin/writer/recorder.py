@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names import graph_breaks, records
 from tb_torchcompile_plugin.writer import compiler_calls
+from tb_torchcompile_plugin.writer.autotune_choices import add_autotune_choices
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
     Times,
@@ -41,7 +42,6 @@ from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_sta
 from tb_torchcompile_plugin.writer.sampler import Sampler
 from tb_torchcompile_plugin.writer.status_thread import StatusThread
 from tb_torchcompile_plugin.writer.step_notes import StepClock
-from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_autotune_choices
 
 logger = logging.getLogger("tb_torchcompile_plugin")
 
@@ -90,7 +90,6 @@ class Recorder:
         self._holders = 0
         self._sampler = Sampler()
         self._steps = StepClock(self, self._sampler)
-        self._triton: TritonFiles | None = None
         self.status = StatusThread(self.newest_stem, self.read_log, lambda: self.taken)
         self._reset_to_empty()
         atexit.register(self._at_exit)
@@ -164,11 +163,6 @@ class Recorder:
     def sample(self, enabled: bool) -> None:
         """Sample the program's lines while a profiler records, from the next recording on."""
         self._sampler.enabled = enabled
-
-    def keep_triton(self) -> None:
-        """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
-        with self.reporting("results of Triton cannot be kept"):
-            self._triton = self._triton or TritonFiles(self.reporting).started()
 
     def _is_recording(self) -> bool:
         return self._log_handlers.is_installed(TRACE_LOGGER)
@@ -283,8 +277,6 @@ class Recorder:
         self._add("calls of torch.compile", lambda: compiler_calls.put_compiler_calls(summary, source=source))
         self._add("torch's counters", lambda: self._put_counters(summary))
         self._add("the choices of autotuning", lambda: add_autotune_choices(summary))
-        if triton := self._triton:
-            self._add("Triton's files", lambda: triton.put(summary, texts=source))
         self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
         if source:
             self._add("the lines of the program", lambda: _add_source_lines(summary))

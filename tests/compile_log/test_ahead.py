@@ -120,24 +120,3 @@ def test_exports_are_told_apart_by_their_line_and_their_inputs() -> None:
         ("export/2", "export", 4),
         ("export/3", "draft_export", 5),
     ]
-
-
-def test_issues_of_draft_export_are_its_last_exports() -> None:
-    taken = {
-        "expr": "u0 > 3",
-        "result": "True",
-        "user_stack": [{"filename": 0, "line": 7, "name": "forward"}],
-    }
-    issues = [
-        Record(envelope("missing_fake_kernel", {"op": "my.op"}, "")),
-        Record(envelope("propagate_real_tensors_provenance", taken, "")),
-    ]
-    summary = summary_of([described(5, 0, "draft_export"), *issues])
-    rows = [(row.key.compile_id, row.kind, row.subject, row.details) for row in summary.export_issues]
-    assert rows == [
-        ("export/0", "missing_fake_kernel", "my.op", ""),
-        ("export/0", "propagate_real_tensors_provenance", "u0 > 3", "True"),
-    ]
-    assert [(frame.file, frame.line) for frame in summary.export_issues[1].stack] == [("/app/serve.py", 7)]
-    without = summary_of([described(5, 0, "draft_export"), *issues], source=False)
-    assert [row.details for row in without.export_issues] == ["", ""]

@@ -43,11 +43,6 @@ def with_all(summary: CompileSummary) -> CompileSummary:
     for name in ("aot/0", "export/0"):
         whole.compilations.add(key=CompileKey(compile_id=name), start_ns=1, duration_ns=5, function="export")
     whole.cache_transfers.add(load=True, start_ns=1, duration_ns=5, size=7).entries["inductor"] = 2
-    whole.export_issues.add(key=key, kind="missing_fake_kernel", subject="my.op").stack.add(
-        file="m.py", line=1
-    )
-    for time_us in (1.0, 2.0):
-        whole.compiled_kernels.add(key=key, name="triton_poi_0", cache_key="A", registers=9, time_us=time_us)
     functions = whole.cuda_graph_trees.add(pool_bytes=5, warm_ups=1).functions
     functions.add(key=key, warmed_up=True).recordings.add(graph_id=1, reason="first", sizes=[8])
     whole.shape_events.add(key=key, kind="create_symbol", symbol="s1", value="8", source="L['x'].size()[0]")
@@ -118,13 +113,6 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
     assert [row.HasField("start_ns") for row in repaired.compilations] == [False, True]
     assert not repaired.compilations[1].phases and len(repaired.spans) == 1 and not repaired.HasField("steps")
     assert sum(repaired.records.unreadable.values()) == 4
-
-
-@pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0])
-def test_a_tuned_time_that_cannot_be_is_unknown(time_us: float) -> None:
-    summary = CompileSummary()
-    summary.compiled_kernels.add(time_us=time_us)
-    assert not without_impossible(summary).compiled_kernels[0].HasField("time_us")
 
 
 def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:

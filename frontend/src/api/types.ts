@@ -140,20 +140,6 @@ export interface Caller {
   stack: Frame[];
 }
 
-export interface Candidate {
-  compile_id: string;
-  epoch: number;
-  direction: Direction;
-  kernel: string;
-  config: string;
-  registers: number | null;
-  spills: number | null;
-  shared_bytes: number | null;
-  time_us: number | null;
-  slower_percent: number | null;
-  chosen: boolean;
-}
-
 export type Category =
   | 'aten'
   | 'attention'
@@ -368,9 +354,6 @@ export interface Compile {
   generated_kernels: GeneratedKernels[];
   autotune: Autotune[];
   exports: ExportCall[];
-  export_issues: ExportIssue[];
-  triton_kernels: CompiledKernel[];
-  triton_candidates: Candidate[];
   autotuning: string;
   compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
@@ -396,23 +379,6 @@ export interface CompileSeconds {
 export interface Compiled {
   compile_id: string;
   epoch: number;
-}
-
-export interface CompiledKernel {
-  compile_id: string;
-  epoch: number;
-  direction: Direction;
-  kernel: string;
-  config: string;
-  registers: number | null;
-  spills: number | null;
-  shared_bytes: number | null;
-  num_warps: number | null;
-  num_stages: number | null;
-  target: string | null;
-  time_us: number | null;
-  configs: number;
-  slowest_percent: number | null;
 }
 
 export interface CompiledRegion {
@@ -457,18 +423,6 @@ export interface CoverageRow {
   of: number;
   sentence: string;
   fix: string;
-}
-
-export interface Cpu {
-  sentences: string[];
-  threads: CpuThread[];
-}
-
-export interface CpuThread {
-  thread: string;
-  busy_us: number;
-  busy_percent: number | null;
-  calls: number;
 }
 
 export interface CudaGraphReport {
@@ -581,25 +535,11 @@ export interface ExportCall {
   function: string;
   file: string;
   line: number | null;
-  issues: number;
-}
-
-export interface ExportIssue {
-  compile_id: string;
-  epoch: number;
-  kind: IssueKind;
-  subject: string;
-  details: string;
-  file: string;
-  line: number | null;
-  times: number;
-  next_step: string;
 }
 
 export interface Exports {
   sentences: string[];
   exports: ExportCall[];
-  issues: ExportIssue[];
 }
 
 export interface Fact {
@@ -794,7 +734,7 @@ export interface GraphRecording {
   compile_id: string;
   direction: Direction | null;
   graph_id: number | null;
-  reason: Reason | null;
+  reason: 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input' | null;
   sizes: string;
   inputs: string[];
   file: string;
@@ -969,9 +909,6 @@ export interface InstanceCall {
   timeline_ns: number;
 }
 
-export type IssueKind =
-  'data-dependent value' | 'missing fake kernel' | 'value of the example input used' | 'wrong fake kernel';
-
 export interface JobMap {
   measure: Measure;
   ranks: number[];
@@ -1080,8 +1017,6 @@ export interface KernelDetails {
   longest_idle_before_us: number | null;
   configs: LaunchConfig[];
   compile_config: string | null;
-  triton: CompiledKernel[];
-  candidates: Candidate[];
   context: Frame[];
   graph: GraphPiece | null;
   source: string | null;
@@ -1636,8 +1571,6 @@ export interface RankRow {
   step_us: number | null;
 }
 
-export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
-
 export interface Recompile {
   key: string;
   compile_id: string;
@@ -2109,12 +2042,6 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
-export interface Triton {
-  sentences: string[];
-  triton_kernels: CompiledKernel[];
-  candidates: Candidate[];
-}
-
 export interface Verdict {
   bound: Bound;
   share_percent: number | null;
@@ -2179,7 +2106,6 @@ export interface AboutWorker {
   compile_time: StartUp;
   baseline: BaselineRef;
   exports: Exports;
-  triton: Triton;
   compilation: CompilationDetails;
   guards: GuardChecks;
   artifact: string;
@@ -2215,7 +2141,6 @@ export interface AboutSpan {
   kernel: KernelDetails;
   code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
-  cpu: Cpu;
   cuda_graphs: CudaGraphReport;
   dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;

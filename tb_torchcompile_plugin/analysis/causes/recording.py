@@ -19,8 +19,7 @@ class UnnamedCpuKernels(Cause):
     """Compiled code on the CPU takes a share of the step, but its kernels are not in the trace (info)."""
 
     id = "unnamed_cpu_kernels"
-    panel = "step"
-    section = "host"
+    panel = "kernels"
     limits = ("unexplained_percent",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:

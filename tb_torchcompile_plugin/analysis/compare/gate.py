@@ -89,7 +89,7 @@ _Value = tuple[int, list[int]]  # a number of one run, and its samples
 
 def gate(baseline: Sequence[MeasuredRun], candidate: MeasuredRun, settings: GateSettings) -> GateReport:
     """Judge a run against one baseline run, or several that did the same."""
-    found = dict(_differences(baseline, candidate))
+    found, program = dict(_differences(baseline, candidate)), candidate.program
     # One script that does more work than before is judged: that is what a gate is for.
     forbidden = [text for kind, text in found.items() if kind not in (*settings.allow, "work")]
     conditions = [judge(row, baseline, candidate) for row in settings.conditions if not forbidden]
@@ -104,12 +104,7 @@ def gate(baseline: Sequence[MeasuredRun], candidate: MeasuredRun, settings: Gate
         verdict=verdict,
         baseline=[run.name for run in baseline],
         candidate=candidate.name,
-        on=", ".join(
-            filter(
-                None,
-                (*candidate.program.devices, candidate.program.torch and f"torch {candidate.program.torch}"),
-            )
-        ),
+        on=", ".join(filter(None, (*program.devices, program.torch and f"torch {program.torch}"))),
         differences=[*found.values()],
         conditions=conditions,
         causes=list(dict.fromkeys(causes))[:MAX_CAUSES],

@@ -62,9 +62,7 @@ class RankCompared(Compared, frozen=True):
     exposed_unknown_us: Annotated[Pair, _HIDDEN]
     exposed_memory_us: Annotated[Pair, _HIDDEN]
     idle_us: Annotated[Pair, _HIDDEN]
-    wait_us: Annotated[
-        Pair, column_head("Waits, including overlapped", hidden=True)
-    ]  # in collectives, for others
+    wait_us: Annotated[Pair, column_head("Waits, including overlapped", hidden=True)]
 
 
 class CollectiveCompared(Compared, frozen=True):
@@ -158,14 +156,12 @@ def _rank_numbers(job: Job) -> Numbers:
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
-    """Compare collectives, most time first."""
     numbers = [_collective_numbers(job) for job in (jobs.baseline, jobs.candidate)]
     rows = match(CollectiveCompared, ["group", "op", "dtype", "message_bytes"], numbers, missing=None)
     return sorted(rows, key=lambda row: -max(row.transfer_us.baseline or 0, row.transfer_us.candidate or 0))
 
 
 def _collective_numbers(job: Job) -> Numbers:
-    """Return the times of an average step by collective and by its ranks."""
     steps = job.of(marked_steps)
     return {
         (row.group, row.op, row.dtype, row.message_bytes, *row.ranks): {
@@ -183,22 +179,16 @@ def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankC
     if why := why_no_verdict(_program(jobs.baseline), _program(jobs.candidate)):
         yield why
         return
-    yield (
-        step_time_sentence(step_time, "the job's step")
-        if step_time
-        else "At least one job has no marked steps."
-    )
+    no_steps = "At least one job has no marked steps."
+    yield step_time_sentence(step_time, "the job's step") if step_time else no_steps
     means = {part: _mean_pair([getattr(row, f"{part}_us") for row in ranks]) for part in _VERB_OF_PART}
     changed = {part: times for part, times in means.items() if times and times.delta}
     if changed:
         part, times = max(changed.items(), key=lambda item: abs(item[1].delta or 0))
         yield f"On average, a rank {_VERB_OF_PART[part]} for {change_of(times)} per step."
     late_a, late_b = (_late_words(job) for job in (jobs.baseline, jobs.candidate))
-    yield (
-        f"In both, {late_a}."
-        if late_a == late_b
-        else f"In the baseline, {late_a}. In the candidate, {late_b}."
-    )
+    both = f"In both, {late_a}."
+    yield both if late_a == late_b else f"In the baseline, {late_a}. In the candidate, {late_b}."
 
 
 def _program(job: Job) -> ProgramFacts:

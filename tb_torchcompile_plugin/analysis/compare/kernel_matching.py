@@ -323,5 +323,4 @@ def _side(launches: Step) -> SideWork:
 
 
 def _time_us(launches: Step, steps: int) -> float:
-    """Return how long they run in an average step."""
     return us(sum(launch.ns for launch in launches)) / steps if launches else 0.0

@@ -45,9 +45,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Row = TypeVar("Row", bound=Compared)
-Numbers = Mapping[
-    tuple[Any, ...], Mapping[str, float | None]
-]  # of one side: by what names a row, and by field
+# Of one side: by what names a row, and by field.
+Numbers = Mapping[tuple[Any, ...], Mapping[str, float | None]]
 
 
 def pair(a: float | None, b: float | None) -> Pair:

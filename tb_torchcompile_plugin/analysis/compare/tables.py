@@ -170,7 +170,6 @@ def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
 
 
 def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
-    """Return calls, host time and device time per step."""
     device = [row.device_us for row in rows if row.device_us is not None]
     return {
         "host_us": sum(row.host_us or 0.0 for row in rows) / steps,

@@ -30,9 +30,7 @@ class Autotune(msgspec.Struct, frozen=True, kw_only=True):
     # Of its spans; None where torch wrote none.
     time_s: Annotated[float | None, column_head(bar=True, total=True)] = None
     configs: Annotated[int | None, column_head("Configurations", total=True)]  # how many were tried
-    choice: Annotated[
-        str | None, column_head("Best configuration", wrap=True, grow=True)
-    ]  # as torch names it
+    choice: Annotated[str | None, column_head("Best configuration", wrap=True, grow=True)]
     best_time_us: Annotated[float | None, column_head("Best time", hidden=True)] = None
     # While compiling, or when the compiled code first ran.
     where: Annotated[Literal["compile", "run"], column_head("Tuned during")]

@@ -222,9 +222,8 @@ def _what_differs(pairs: Sequence[_Pair]) -> str:
                 rows[name] = KeyDifference(name, title_of(name) + line, "", "")
             elif name not in rows:
                 rows[name] = difference(name, before, now)
-    return (
-        listed([rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]) + quoted
-    )
+    names = sorted(rows, key=lambda name: (-keys[name], order_of(name)))
+    return listed([rows[name] for name in names]) + quoted
 
 
 def _pairs(before: CompileData, now: CompileData, *, anywhere: bool = False) -> list[_Pair]:

@@ -12,15 +12,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import (
-    Direction,
-    Key,
-    direction_of,
-    forward_compilations,
-    key_of,
-    optional_number,
-    optional_seconds,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import to_seconds
@@ -44,7 +36,7 @@ class CacheResult(msgspec.Struct, frozen=True, kw_only=True):
     cache: str
     result: str
     cache_key: Annotated[str, column_head(hidden=True)] = ""
-    direction: Annotated[Direction | None, column_head(hidden=True)] = None
+    direction: Annotated[record.Direction | None, column_head(hidden=True)] = None
     # Number among the lookups of this cache and direction in its compilation (DDP makes several).
     graph: Annotated[int | None, column_head(hidden=True)] = None
     # Reason for a miss or bypass, in words.
@@ -85,13 +77,15 @@ def compilations_in_order(data: CompileData) -> list[Compilation]:
 
 def cache_lookups(data: CompileData) -> list[CacheLookup]:
     """Return the lookups of a process that torch recorded one by one, compilation by compilation."""
-    forward, spent = forward_compilations(data.summary), data.of(_spent_ns)
-    texts = grouped(enumerate(data.summary.artifacts), lambda text: (key_of(text[1].key), text[1].name))
+    forward, spent = record.forward_compilations(data.summary), data.of(_spent_ns)
+    texts = grouped(
+        enumerate(data.summary.artifacts), lambda text: (record.key_of(text[1].key), text[1].name)
+    )
     unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
     rows = []
     for number, (row, message) in enumerate(data.of(_lookups)):
-        text_key = key_of(row.key), cache_lookup(message.cache, message.result)
-        frame = forward.get(key_of(row.key)) or Compilation()
+        text_key = record.key_of(row.key), cache_lookup(message.cache, message.result)
+        frame = forward.get(record.key_of(row.key)) or Compilation()
         fields = msgspec.structs.asdict(cache_result(row, message)) | {
             "cache": title_of_cache(message.cache),
             "compile_id": row.key.compile_id,
@@ -116,10 +110,10 @@ def cache_result(row: Compilation, lookup: CacheMessage) -> CacheResult:
         cache=lookup.cache,
         result=lookup.result,
         cache_key=lookup.key,
-        direction=direction_of(row.direction or lookup.direction),
-        graph=optional_number(lookup, "graph"),
+        direction=record.direction_of(row.direction or lookup.direction),
+        graph=record.optional_number(lookup, "graph"),
         why=_why(lookup),
-        time_saved_s=optional_seconds(lookup, "time_saved_ns"),
+        time_saved_s=record.optional_seconds(lookup, "time_saved_ns"),
     )
 
 
@@ -156,19 +150,19 @@ def would_save_ns(data: CompileData) -> int | None:
     return sum(times) if times else None
 
 
-def _misses(data: CompileData) -> dict[Key, list[_NumberedLookup]]:
+def _misses(data: CompileData) -> dict[record.Key, list[_NumberedLookup]]:
     """Group the misses by compilation, each with its index in `cache_lookups`."""
-    misses: dict[Key, list[_NumberedLookup]] = {}
+    misses: dict[record.Key, list[_NumberedLookup]] = {}
     for number, (row, lookup) in enumerate(data.of(_lookups)):
         if lookup.result == "miss":
-            misses.setdefault(key_of(row.key), []).append((number, lookup))
+            misses.setdefault(record.key_of(row.key), []).append((number, lookup))
     return misses
 
 
 def _spent_ns(data: CompileData) -> dict[int, int]:
     """Map misses to the time (ns) that making the entry took, by their index in `cache_lookups`."""
     timed = (span for span in data.summary.spans if span.name == AOT_COMPILE or span.name in FX_COMPILES)
-    spans = grouped(timed, lambda span: key_of(span.key))
+    spans = grouped(timed, lambda span: record.key_of(span.key))
     spent: dict[int, int] = {}
     for key, misses in data.of(_misses).items():
         spent |= _spent_by_compilation(misses, spans.get(key, []))
@@ -204,7 +198,7 @@ def _why(lookup: CacheMessage) -> str | None:
     if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes fail for these sizes"
     if not lookup.HasField("nearest") and lookup.first:
-        direction = direction_of(lookup.direction)
+        direction = record.direction_of(lookup.direction)
         return f"The cache has no entry for the first {direction} graph of this process"
     if not lookup.HasField("nearest"):
         fx_graph = ": see the FX graph cache" if lookup.cache == _AOT else ""

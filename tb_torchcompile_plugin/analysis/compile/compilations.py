@@ -20,14 +20,7 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
 from tb_torchcompile_plugin.analysis.formatting import plural, seconds
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import (
-    Direction,
-    Key,
-    direction_of,
-    key_of,
-    optional_number,
-    optional_seconds,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
 from tb_torchcompile_plugin.profile.intervals import to_seconds
@@ -106,7 +99,7 @@ class Compilation(msgspec.Struct, frozen=True):
     key: str  # unique among the rows
     compile_id: str
     epoch: int
-    direction: Direction
+    direction: record.Direction
     # Under DDP one frame is several graphs, and the backward of each is compiled on its own: this is number `part`,
     # from 0, of the `parts` rows with this compile id and direction.
     part: int
@@ -155,15 +148,15 @@ class OtherArtifacts(msgspec.Struct, frozen=True):
 def compilations(data: CompileData) -> list[Compilation]:
     """Return one row per compilation, in order of time."""
     summary = data.summary
-    breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
-    parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
-    next_part = Counter[tuple[Key, int]]()
-    keys_with_code = {key_of(row.key) for row in summary.graphs}
+    breaks = Counter(record.key_of(row.key) for row in summary.graph_breaks)
+    parts = Counter((record.key_of(row.key), row.direction) for row in summary.compilations)
+    next_part = Counter[tuple[record.Key, int]]()
+    keys_with_code = {record.key_of(row.key) for row in summary.graphs}
     rows = []
     for message in data.of(compilations_in_order):
-        key = key_of(message.key)
+        key = record.key_of(message.key)
         group = key, message.direction
-        part, direction = next_part[group], direction_of(message.direction)
+        part, direction = next_part[group], record.direction_of(message.direction)
         next_part[group] += 1
         row_breaks = breaks[key] if direction == "forward" else 0
         status = _status(message, row_breaks, key in keys_with_code)
@@ -180,10 +173,10 @@ def compilations(data: CompileData) -> list[Compilation]:
                 parts=parts[group],
                 function=message.function,
                 file=message.file,
-                line=optional_number(message, "line"),
+                line=record.optional_number(message, "line"),
                 status=status,
-                start_s=optional_seconds(message, "start_ns"),
-                duration_s=optional_seconds(message, "duration_ns"),
+                start_s=record.optional_seconds(message, "start_ns"),
+                duration_s=record.optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
                 phases_percent=phases_percent(phases),
                 cache=[cache_result(message, lookup) for lookup in message.cache],
@@ -192,7 +185,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),
                 recovered=message.recovered,
-                **{name: optional_number(message, name) for name in _COUNTS},
+                **{name: record.optional_number(message, name) for name in _COUNTS},
             )
         )
     return rows
@@ -222,7 +215,7 @@ def _status(row: CompilationMessage, breaks: int, has_code: bool) -> Status:
         return "graph_break"
     if not row.HasField("duration_ns"):
         return "unfinished"
-    return "no_graph" if direction_of(row.direction) == "forward" and not row.graph_ops else "compiled"
+    return "no_graph" if record.direction_of(row.direction) == "forward" and not row.graph_ops else "compiled"
 
 
 def run_with(data: CompileData, variables: str) -> str:
@@ -240,7 +233,9 @@ def _problem(data: CompileData, row: CompilationMessage, status: Status) -> Prob
         f"{row.function} ({row.key.compile_id})" if row.function else f"Compilation {row.key.compile_id}"
     )
     eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
-    if direction_of(row.direction) == "backward":  # compiled on first use, where torch suppresses no error
+    if (
+        record.direction_of(row.direction) == "backward"
+    ):  # compiled on first use, where torch suppresses no error
         subject, eager = f"The backward of {subject}", False
     variables = _VARIABLES.get(kind) or names.REPEAT_FAILURE.get(failure.type, names.SHOW_MORE)
     return Problem(
@@ -249,7 +244,7 @@ def _problem(data: CompileData, row: CompilationMessage, status: Status) -> Prob
         epoch=row.key.epoch,
         function=row.function,
         file=place.file,
-        line=optional_number(place, "line"),
+        line=record.optional_number(place, "line"),
         type=failure.type,
         reason=failure.reason,
         ran_eager=eager,
@@ -346,19 +341,22 @@ def other_artifacts(data: CompileData) -> list[OtherArtifacts]:
     """Return the texts that belong to no compilation, by the id under which torch filed them."""
     summary = data.summary
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
-    others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
+    others = dict.fromkeys(key for row in summary.artifacts if (key := record.key_of(row.key)) not in owned)
     return [OtherArtifacts(name, epoch, data.of(artifacts, epoch, name)) for epoch, name in others]
 
 
 def callers(data: CompileData) -> list[Caller]:
     """Merge the stacks of all compilations: a call is a row where they part, and where something was compiled."""
     rows = [row for row in data.of(compilations) if row.direction == "forward" and row.stack]
-    messages = grouped(data.summary.compilations, lambda row: key_of(row.key))
+    messages = grouped(data.summary.compilations, lambda row: record.key_of(row.key))
     return list(_callers(rows, messages, 0, 0))
 
 
 def _callers(
-    rows: Sequence[Compilation], messages: Mapping[Key, list[CompilationMessage]], start: int, depth: int
+    rows: Sequence[Compilation],
+    messages: Mapping[record.Key, list[CompilationMessage]],
+    start: int,
+    depth: int,
 ) -> Iterator[Caller]:
     """Yield the calls below the first `start` ones that `rows` have in common."""
     for group in grouped(rows, lambda row: row.stack[start]).values():

@@ -7,15 +7,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import (
-    REASONS,
-    Direction,
-    Key,
-    Reason,
-    direction_of,
-    key_of,
-    optional_number,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -36,9 +28,9 @@ class GraphRecording(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where torch's own objects were not read, `graph_id` and `reason` are None."""
 
     compile_id: str
-    direction: Direction | None  # None where the log does not show it
+    direction: record.Direction | None  # None where the log does not show it
     graph_id: int | None = None  # torch's number
-    reason: Reason | None
+    reason: record.Reason | None
     sizes: str = ""  # values of symbolic sizes
     inputs: Annotated[list[str], column_head("Inputs that moved", grow=True)] = []
     file: str = ""  # where the program uses the first of them
@@ -91,13 +83,13 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
             rows.append(
                 GraphRecording(
                     compile_id=function.key.compile_id,
-                    direction=direction_of(function.direction),
+                    direction=record.direction_of(function.direction),
                     graph_id=recording.graph_id,
-                    reason=next((reason for reason in REASONS if reason == recording.reason), "order"),
+                    reason=next((reason for reason in record.REASONS if reason == recording.reason), "order"),
                     sizes=", ".join(map(str, recording.sizes)),
                     inputs=list(recording.inputs),
                     file=recording.file,
-                    line=optional_number(recording, "line"),
+                    line=record.optional_number(recording, "line"),
                     step=_step(profile, span) if span else None,
                     recording_us=us(span.duration_ns) if span else None,
                 )
@@ -138,7 +130,7 @@ def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecordi
     rows = []
     for span, direction in zip(graphs.recordings, _logged_directions(data)):
         compile_id = span.key.compile_id
-        reason: Reason | None = None
+        reason: record.Reason | None = None
         if compile_id in by_size:
             reason = "size" if compile_id in seen else "first"
         seen.add(compile_id)
@@ -154,15 +146,15 @@ def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecordi
     return rows
 
 
-def _logged_directions(data: CompileData) -> list[Direction | None]:
+def _logged_directions(data: CompileData) -> list[record.Direction | None]:
     """Return the direction of each recording in the log, None where unknown.
 
     The log has the compile id alone; the metrics that torch writes behind it have the direction, and the same time.
     """
-    pending = defaultdict[tuple[str, str], deque[Direction]](deque)
+    pending = defaultdict[tuple[str, str], deque[record.Direction]](deque)
     for row in data.summary.runtime_metrics:
         time_us = row.metrics.get(CUDAGRAPH_TIME, "")
-        pending[row.key.compile_id, time_us].append(direction_of(row.direction))
+        pending[row.key.compile_id, time_us].append(record.direction_of(row.direction))
     spans = data.of(logged_graphs).recordings
     queues = (pending[span.key.compile_id, str(span.duration_ns // 1000)] for span in spans)
     return [queue.popleft() if queue else None for queue in queues]
@@ -175,22 +167,24 @@ def skipped_graphs(data: CompileData) -> list[SkippedGraph]:
     return [row for row in rows if row.compile_id or (row.reason, row.file, row.line) not in with_id]
 
 
-def skips_of_graphs(data: CompileData) -> list[tuple[Key, SkippedGraph]]:
+def skips_of_graphs(data: CompileData) -> list[tuple[record.Key, SkippedGraph]]:
     """Return each reason with its compilation; one that torch gave at run time belongs to the function it quotes."""
     summary = data.summary
-    rows: dict[tuple[Key, SkippedGraph], None] = {}
+    rows: dict[tuple[record.Key, SkippedGraph], None] = {}
     for message in (*summary.compilations, *summary.runtime_metrics):
         text = str(json.loads(message.metrics.get(CUDAGRAPH_SKIP_REASON) or '""') or "")
         if not text.strip():
             continue
         lines = list(traceback_frames(text))
-        key = key_of(message.key)
+        key = record.key_of(message.key)
         if named := skipped_compile_id(text):
             epochs = (row.key.epoch for row in summary.compilations if row.key.compile_id == named)
             key = max(epochs, default=0), named
         elif not key[1]:
             quoted = {(line.file, line.function) for line in lines}
-            keys = {key_of(row.key) for row in summary.compilations if (row.file, row.function) in quoted}
+            keys = {
+                record.key_of(row.key) for row in summary.compilations if (row.file, row.function) in quoted
+            }
             key = keys.pop() if len(keys) == 1 else key
         file, line_number = (lines[-1].file, lines[-1].line) if lines else ("", None)
         row = SkippedGraph(key[1], short_skip_reason(text), file, line_number, text.strip())

@@ -126,9 +126,7 @@ class Recompile(msgspec.Struct, frozen=True):
     advice: Annotated[str, column_head("How to avoid it", hidden=True)]
     # One for each cached version that was tried, most recent first.
     reasons: Annotated[list[str], column_head(unseen=True)]
-    guards: Annotated[
-        list[FailedGuard], column_head("Guards that failed", inner=True, hidden=True)
-    ]  # the same, parsed
+    guards: Annotated[list[FailedGuard], column_head("Guards that failed", inner=True, hidden=True)]
     # Inputs that changed, so that torch made them dynamic.
     dynamic: Annotated[list[DynamicChange], column_head("Made dynamic", inner=True, hidden=True)]
     # What a span shows of it; None without a trace.
@@ -386,14 +384,11 @@ def recompile_report(about: Profile | CompileData) -> RecompileReport:
     if isinstance(about, Profile):
         sentence, rows, frames = about.of(headline), about.of(recompile_moments), about.of(frame_versions)
     else:
-        sentence, rows, frames = (
-            about.of(recompiles_headline),
-            about.of(recompiles),
-            about.of(recompiled_frames),
-        )
+        sentence, rows = about.of(recompiles_headline), about.of(recompiles)
+        frames = about.of(recompiled_frames)
     refused = (refusal(frame) for frame in frames if frame.limit_hit)
     shared = filter(None, map(sharing, frames))
-    return RecompileReport((sentence, *refused, *shared), tuple(rows or ()), tuple(frames))
+    return RecompileReport((sentence, *refused, *shared), tuple(rows), tuple(frames))
 
 
 def refusal(frame: RecompiledFrame) -> str:

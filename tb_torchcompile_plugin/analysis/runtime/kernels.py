@@ -6,7 +6,6 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import roofline
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
@@ -86,8 +85,6 @@ class KernelDetails(msgspec.Struct, frozen=True):
     longest_idle_before_us: float | None
     configs: Annotated[list[LaunchConfig], column_head("Launch configurations")]
     compile_config: str | None  # block sizes and warps that torch chose, where recorded
-    triton: list[CompiledKernel]  # as Triton compiled it: at most one
-    candidates: Annotated[list[Candidate], column_head("Configurations that were tried")]
     # The user's lines, and those around them that other operators of the graph come from.
     context: list[Frame]
     graph: GraphPiece | None  # the nodes that it computes
@@ -273,29 +270,17 @@ def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) 
     elif calls := externs.calls(indices):
         of_call = calls[0][0]
         context, graph = of_call.context(externs.of(indices)), of_call.piece(call for _, call in calls)
-    compiled, candidates = _triton(profile.data, kernel) if profile.data else ([], [])
     return KernelDetails(
         launches=_launches(profile, rows, indices),
         idle_before_us=us(round(float(idle.mean()))) if len(idle) else None,
         longest_idle_before_us=us(int(idle.max())) if len(idle) else None,
         configs=next(launch_configs(profile.trace, rows, [indices])),
         compile_config=code.code.configs.get(code.definition.name) if code else None,
-        triton=compiled,
-        candidates=candidates,
         context=context,
         graph=graph,
         source=code.definition.source if code else None,
         language=code.definition.language if code else None,
     )
-
-
-def _triton(data: CompileData, kernel: Kernel) -> tuple[list[CompiledKernel], list[Candidate]]:
-    def is_same(row: CompiledKernel | Candidate) -> bool:
-        is_of_graph = row.compile_id == kernel.compile_id and kernel.direction in (None, row.direction)
-        return is_of_graph and row.kernel == kernel.name
-
-    recorded = data.of(triton)
-    return [*filter(is_same, recorded.triton_kernels)], [*filter(is_same, recorded.candidates)]
 
 
 def _launches(profile: Profile, rows: Launches, indices: Int64s) -> KernelLaunches:

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     phases_s,
     problems,
 )
-from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, ExportIssue, exports
+from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, exports
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,
@@ -29,7 +29,6 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
     recompiles_headline,
     shared_modules,
 )
-from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime import compiled_regions as regions
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
@@ -99,9 +98,6 @@ class Compile(msgspec.Struct, frozen=True):
     generated_kernels: list[GeneratedKernels]
     autotune: Annotated[list[Autotune], column_head("Autotuning")]
     exports: list[ExportCall]
-    export_issues: list[ExportIssue]
-    triton_kernels: list[CompiledKernel]
-    triton_candidates: list[Candidate]
     autotuning: str  # the first sentence of this section, "" without any
     compile_functions: Annotated[list[ct.FunctionTime], column_head("Compiler functions")]
     compile_times: dict[str, list[float]]
@@ -219,9 +215,6 @@ def compile_report(data: CompileData) -> Compile:
         generated_kernels=data.of(generated_kernels),
         autotune=data.of(autotune),
         exports=list(data.of(exports).exports),
-        export_issues=list(data.of(exports).issues),
-        triton_kernels=list(data.of(triton).triton_kernels),
-        triton_candidates=list(data.of(triton).candidates),
         autotuning=data.of(autotuning_headline),
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),

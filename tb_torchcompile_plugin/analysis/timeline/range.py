@@ -1,8 +1,7 @@
 """What happened in a range of the timeline? Slices count with the part of them that is inside."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,13 +14,6 @@ from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, union, us
 
 _MAX_ROWS = 8  # threads, kernels and host slices that are shown
-
-
-class HostInside(NamedTuple):
-    """What host threads ran in a range, as columns of equal length by row."""
-
-    row: Int64s  # of the trace
-    own_ns: Int64s  # its time inside, without the slices directly inside it
 
 
 class LongestRow(msgspec.Struct, frozen=True):
@@ -98,9 +90,9 @@ def _kernels(timeline: Timeline, start: int, end: int) -> Longest:
 
 
 def _ops(timeline: Timeline, start: int, end: int) -> Longest:
-    trace, host = timeline.rows.trace, host_inside(timeline, (start, end), host_tracks(timeline))
-    kinds, rows = _longest(timeline, host.own_ns, trace.name[host.row], trace.cat[host.row])
-    time = duration(us(host.own_ns.sum()))
+    trace, (host, own_ns) = timeline.rows.trace, host_inside(timeline, start, end)
+    kinds, rows = _longest(timeline, own_ns, trace.name[host], trace.cat[host])
+    time = duration(us(own_ns.sum()))
     return Longest(f"{plural(kinds, 'kind')} of host slices, by self time of {time}:", False, rows)
 
 
@@ -117,16 +109,14 @@ def _longest(timeline: Timeline, ns: Int64s, *columns: Int64s) -> tuple[int, lis
     ]
 
 
-def host_tracks(timeline: Timeline) -> list[int]:
-    """Return the tracks of the host threads from top to bottom, without the profiler's."""
-    lanes = [lane for lane in timeline.lanes if lane.kind == "thread" and lane.group != "profiler"]
-    drawn = [timeline.slices[lane.id] for lane in lanes]
-    return [slices.track for slices in drawn if isinstance(slices, TrackSlices)]
+def host_inside(timeline: Timeline, start: int, end: int) -> tuple[Int64s, Int64s]:
+    """Return what host threads but the profiler's ran in [start, end): rows of the trace, and the own ns of each.
 
-
-def host_inside(timeline: Timeline, window: tuple[int, int], tracks: Sequence[int]) -> HostInside:
-    """Return what these tracks ran in [start, end), ns; one that outlasts its parent counts up to that one's end."""
-    trace, (start, end) = timeline.rows.trace, window
+    One that outlasts its parent counts up to that one's end.
+    """
+    trace = timeline.rows.trace
+    lanes = [lane.id for lane in timeline.lanes if lane.kind == "thread" and lane.group != "profiler"]
+    tracks = [track for track, lane in timeline.lane_of_track.items() if lane in lanes]
     touching = [timeline.rows.touching(track, start, end) for track in tracks]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *touching]))
     begin, stop = trace.ts[rows] - timeline.origin, timeline.rows.clamped_end(rows) - timeline.origin
@@ -135,7 +125,7 @@ def host_inside(timeline: Timeline, window: tuple[int, int], tracks: Sequence[in
     rows, ns = rows[counts], _inside(begin[counts], stop[counts], start, end)
     parent = indices_in(rows, trace.parent[rows])
     nested = parent >= 0
-    return HostInside(rows, ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64))
+    return rows, ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64)
 
 
 def _inside(begin: Int64s, stop: Int64s, start: int, end: int) -> Int64s:

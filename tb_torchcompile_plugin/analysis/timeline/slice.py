@@ -224,7 +224,6 @@ def _refs(timeline: Timeline, rows: list[int]) -> list[SliceRef]:
 
 
 def _launched(trace: Trace, row: int) -> list[int]:
-    """Return the GPU work that a call launched."""
     correlation = int(trace.correlation[row])
     if trace.cats[trace.cat[row]] not in RUNTIME_CATS or correlation < 0:
         return []

@@ -26,11 +26,11 @@ _PANELS = frozenset(get_args(Panel))
 # By panel, the sections that it shows under other names.
 _SHOWS: dict[Panel, tuple[str, ...]] = {
     "compare": ("payback",),
-    "compilations": ("compiled_regions", "cuda_graphs", "doctor", "exports", "export_issues", "problems"),
+    "compilations": ("compiled_regions", "cuda_graphs", "doctor", "exports", "problems"),
     "compile_time": ("autotune", "compile_functions", "startup"),
     "findings": ("what_if",),
     "graph_breaks": ("graph_break_sites", "reported_sites", "graph_break_costs", "break_chain", "eager"),
-    "kernels": ("kernel_categories", "generated_kernels", "triton_kernels", "triton_candidates"),
+    "kernels": ("kernel_categories", "generated_kernels"),
     "recompiles": ("dynamic_shapes", "recompiled_frames"),
     "step": ("collectives", "gpu", "gpu_utilization", "ledger", "steps"),
 }

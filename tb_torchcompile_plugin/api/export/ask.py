@@ -162,7 +162,6 @@ def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Text
 
 
 def _kernels(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
-    """Yield the parameters of the drawer of each kernel."""
     table: Kernels | None = _of("kernels", reader, ids)
     for row in table.rows if table else ():
         owner = {"compile_id": row.compile_id or "", "graph_key": row.graph_key or ""}

@@ -183,11 +183,8 @@ class Export:
             yield from self._details(subject, ids, job.map.spans)
         self.pack.close()
         yield from self.pack.take()
-        self.holds.append(
-            ContentLine(
-                f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.locations) - before, "answer")
-            )
-        )
+        answers = plural(len(self.pack.locations) - before, "answer")
+        self.holds.append(ContentLine(f"The job of {plural(job.ranks, 'rank')}", answers))
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
@@ -215,11 +212,8 @@ class Export:
 
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
-        own = [
-            other
-            for other in catalog.ids_of([self.run_ref])
-            if other != self.ids and bool(other[2]) == bool(self.ids[2])
-        ]
+        listed = catalog.ids_of([self.run_ref])
+        own = [ids for ids in listed if ids != self.ids and bool(ids[2]) == bool(self.ids[2])]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):

@@ -135,14 +135,9 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
         lost = yield from _until_broken(waiting, workers)
         for order in lost:
             if (yield from _until_broken(deque([order]), 1)):
-                yield (
-                    order,
-                    failed(
-                        order,
-                        "the process that read it was killed, twice, the second time with no other process running",
-                        "Check the system log for the reason, such as too little memory",
-                    ),
-                )
+                problem = "the process that read it was killed, twice, the second time with no other process running"
+                next_step = "Check the system log for the reason, such as too little memory"
+                yield order, failed(order, problem, next_step)
 
 
 def _until_broken(

@@ -183,7 +183,6 @@ def _print_shown(shown: Shown) -> None:
 
 
 def _print_kernel(console: Console, details: KernelDetails) -> None:
-    """Print the launches and the source of a kernel."""
     if details.launches.shown_every == 1 and (times := details.launches.duration_us):
         text_table.print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
     if details.compile_config:

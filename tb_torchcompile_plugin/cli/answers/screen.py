@@ -52,7 +52,6 @@ def print_screen(console: Console, report: Report, logdir: str) -> None:
 
 
 def _newest_run_first(report: Report) -> Report:
-    """Return the report with the newest run first, and only its findings."""
     if len(report.runs) < 2:
         return report
     rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
@@ -187,7 +186,6 @@ def _print_parts(console: Console, answer: FirstAnswer) -> None:
 
 
 def _part(kind: str, words: str, time_us: float, percent: float) -> MeanPart:
-    """Return a part with a readable name."""
     return MeanPart(kind, words, time_us, percent)  # type: ignore[arg-type]
 
 
@@ -249,7 +247,6 @@ def _print_compiled(console: Console, answer: FirstAnswer) -> None:
 
 
 def _next(report: Report, answer: FirstAnswer, commands: Commands) -> dict[str, str]:
-    """Return commands and what each one prints."""
     reasons: dict[str, str] = {}
     if (first := answer.first) is not None:
         span = Address(first.run, first.worker, first.span or "")

@@ -140,7 +140,6 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
 
 
 def _calls(profile: Profile, until: int) -> RankCalls:
-    """Return the collectives that began before."""
     calls, trace = profile.of(rank_calls), profile.trace
     if until == _NEVER:
         return calls
@@ -240,7 +239,6 @@ def _by_stretch(moments: Int64s, begin: Int64s, end: Int64s, code: Int64s) -> tu
 
 
 def _kernels(profile: Profile, moments: Int64s) -> rank_digest.KernelParts:
-    """Return what was launched in each stretch."""
     trace, queue = profile.trace, profile.of(gpu_queue)
     stretch = np.searchsorted(moments, profile.of(launched), side="right") - 1
     work = np.flatnonzero(profile.of(computes) & (stretch >= 0) & (stretch < len(moments) - 1))

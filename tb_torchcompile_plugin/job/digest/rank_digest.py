@@ -244,7 +244,6 @@ def columns_from_message(message: pb.Digest, file: File | None = None) -> Digest
 
 
 def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
-    """Return the collectives and the cuts."""
     section = _parsed(pb.CallSection, data)
     groups = [None, *(Group(group.name, _ranks(group.ranks)) for group in section.groups)]
     begin, end, launch, seq, kind, comms = unpacked(section.columns, 6)

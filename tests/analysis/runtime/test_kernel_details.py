@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import data_of, profile_of, profile_with, spans_in
+from profiles import profile_of, spans_in
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import achieved, launched_
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_triton_kernels
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
@@ -475,19 +475,3 @@ def test_the_floor_is_the_time_at_the_peak(tmp_path: Path) -> None:
 def test_what_prepares_a_product_multiplies_nothing(name: str) -> None:
     assert category_of(name) == "convolution" and not may_multiply(name, "convolution")
     assert may_multiply("sm90_xmma_fprop_implicit_gemm_f32f32", "convolution")
-
-
-def test_a_kernel_has_what_triton_compiled_and_tried(tmp_path: Path) -> None:
-    """Of the same compilation alone."""
-    name = "triton_poi_fused_add_0"
-    summary = CompileSummary()
-    for compile_id in ("0/0", "1/0"):
-        for config, time_us in (("XBLOCK=8", 5.0), ("XBLOCK=1", 7.0)):
-            row = CompiledKernel(name=name, config=config, time_us=time_us, cache_key="A", spills=2)
-            row.key.compile_id, row.chosen = compile_id, config == "XBLOCK=8"
-            summary.compiled_kernels.append(row)
-    events = [slice_("Torch-Compiled Region: 0/0", 0, 100), *launch(name, 10, 200, 5)]
-    details = kernel_details(profile_with(tmp_path, events, data_of(summary)), "0", name, "0/0", "")
-    assert [(row.config, row.spills, row.configs) for row in details.triton] == [("XBLOCK=8", 2, 2)]
-    candidates = [(row.compile_id, row.config) for row in details.candidates]
-    assert candidates == [("0/0", "XBLOCK=8"), ("0/0", "XBLOCK=1")]

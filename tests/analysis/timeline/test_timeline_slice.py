@@ -14,7 +14,7 @@ from test_timeline import lane_of, session_timeline, timeline_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
-from tb_torchcompile_plugin.analysis.timeline.range import host_inside, host_tracks, timeline_range
+from tb_torchcompile_plugin.analysis.timeline.range import host_inside, timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
@@ -247,9 +247,8 @@ class TestRange:
 
     def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
         cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]
-        tracks = host_tracks(breaks)
-        parts = sum(int(host_inside(breaks, part, tracks).own_ns.sum()) for part in pairwise(cuts))
-        assert parts == int(host_inside(breaks, (0, breaks.duration), tracks).own_ns.sum())
+        parts = sum(int(host_inside(breaks, *part)[1].sum()) for part in pairwise(cuts))
+        assert parts == int(host_inside(breaks, 0, breaks.duration)[1].sum())
 
 
 def numbered(event: dict[str, Any], sequence: int) -> dict[str, Any]:
