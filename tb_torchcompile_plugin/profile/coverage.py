@@ -10,9 +10,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
 from tb_torchcompile_plugin.torch_names.slices import (
@@ -74,18 +73,6 @@ def coverage(profile: Profile) -> Coverage:
     return Coverage(max((row.level for row in rows), key=LEVELS.index, default="complete"), rows)
 
 
-def threads_without_operators(profile: Profile) -> Int64s:
-    """Return the tracks that launch kernels, but have no operators and no labels.
-
-    A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
-    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
-    """
-    trace, calls = profile.trace, profile.of(launch_records).calls
-    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
-    has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
-    return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
-
-
 def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
     calls, lost = profile.of(launch_records)
     if not len(lost):
@@ -113,8 +100,14 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
 
 
 def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield the threads that launch kernels, but have no operators and no labels.
+
+    A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
+    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
+    """
     trace, calls = profile.trace, profile.of(launch_records).calls
-    tracks = profile.of(threads_without_operators)
+    eager = calls[~mask_of(trace.names, is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
+    tracks = np.setdiff1d(trace.track[eager], trace.track[trace.call_rows])
     if not len(tracks):
         return
     count = int(np.isin(trace.track[calls], tracks).sum())

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.torch_names.slices import is_step
 
 # With so many samples of its line an interval needs no other steps. Measured on a loop and a short call after it: with
@@ -230,45 +230,32 @@ def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> i
 
 def _places(profile: Profile, track: int, times: Int64s) -> Floats:
     """Return where in a step these times are, the same for the same slices of all steps; -1 outside of steps."""
-    windows, moments, places, length = profile.of(_StepPlaces).of(track)
+    windows, moments, places, length = profile.of(_step_places, track)
     step = within(windows, times)
     return np.where(step < 0, -1.0, np.interp(times, moments, places) - step * length)
 
 
-class _StepPlaces:
-    """By track the places of slices in their steps.
+def _step_places(profile: Profile, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
+    """Return the steps, moments in order of time, their places (of all steps in a row), and places of a step.
 
     A slice is at its number among the slices of the step in the middle by number of slices; between two that this has,
     time goes on evenly.
     """
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile, self._of = profile, dict[int, tuple[Intervals, Int64s, Int64s, int]]()
-
-    def of(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
-        """Return the steps, moments in order of time, their places (of all steps in a row), and places of a step."""
-        if track not in self._of:
-            self._of[track] = self._find(track)
-        return self._of[track]
-
-    def _find(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
-        trace, windows = self._profile.trace, self._profile.of(StepWindows).windows
-        if not len(windows.starts):
-            windows = Intervals(*(np.array([moment], np.int64) for moment in trace.window()))
-        rows = np.arange(*trace.track_bounds[track : track + 2])
-        rows = rows[~mask_of(trace.names, is_step)[trace.name[rows]]]
-        step = within(windows, trace.ts[rows])
-        rows, step = rows[step >= 0], step[step >= 0]
-        number, count = _numbers_in_step(trace.name[rows].astype(np.int64), step, len(windows.starts))
-        length = count + 2
-        # Where slices are in another order, those that come too early are left out.
-        place = step * length + number
-        follows = (number > 0) & (place > np.maximum.accumulate(np.append(-1, place))[:-1])
-        first = np.arange(len(windows.starts)) * length
-        moments = np.concatenate((windows.starts, trace.ts[rows[follows]], windows.ends))
-        places = np.concatenate((first, place[follows], first + count + 1))
-        order = np.lexsort((places, moments))
-        return windows, moments[order], places[order], length
+    trace, windows = profile.trace, profile.of(profiled_time)
+    rows = np.arange(*trace.track_bounds[track : track + 2])
+    rows = rows[~mask_of(trace.names, is_step)[trace.name[rows]]]
+    step = within(windows, trace.ts[rows])
+    rows, step = rows[step >= 0], step[step >= 0]
+    number, count = _numbers_in_step(trace.name[rows].astype(np.int64), step, len(windows.starts))
+    length = count + 2
+    # Where slices are in another order, those that come too early are left out.
+    place = step * length + number
+    follows = (number > 0) & (place > np.maximum.accumulate(np.append(-1, place))[:-1])
+    first = np.arange(len(windows.starts)) * length
+    moments = np.concatenate((windows.starts, trace.ts[rows[follows]], windows.ends))
+    places = np.concatenate((first, place[follows], first + count + 1))
+    order = np.lexsort((places, moments))
+    return windows, moments[order], places[order], length
 
 
 def _numbers_in_step(name: Int64s, step: Int64s, steps: int) -> tuple[Int64s, int]:

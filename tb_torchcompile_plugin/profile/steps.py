@@ -93,15 +93,11 @@ class StepWindows:
         self.starts: Int64s = trace.ts[rows]
         self.ends: Int64s = self.starts + trace.dur[rows]
         self.tracks: Int64s = trace.track[rows].astype(np.int64)  # of the threads that run them
-        if not len(rows):
-            self._infer(profile)
-
-    def _infer(self, profile: Profile) -> None:
-        """Cut the loop at the ends of the optimizer's calls, or at the calls of a compiled region."""
-        self.source, self.region, moments, track = _optimizer_calls(profile) or _region_calls(profile)
-        self.starts, self.ends = moments[:-1], moments[1:]
-        self.names = [f"step {number}" for number in range(1, len(moments))]
-        self.tracks = np.full(len(self.starts), track)
+        if not len(rows):  # the loop is cut at the ends of the optimizer's calls, or at the calls of a region
+            self.source, self.region, moments, track = _optimizer_calls(profile) or _region_calls(profile)
+            self.starts, self.ends = moments[:-1], moments[1:]
+            self.names = [f"step {number}" for number in range(1, len(moments))]
+            self.tracks = np.full(len(self.starts), track)
 
     def __len__(self) -> int:
         return len(self.names)

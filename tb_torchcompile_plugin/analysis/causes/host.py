@@ -366,11 +366,7 @@ class Synchronise(PricedCause):
             inside &= ~profile.of(fix.launches_kernels)
             file, line = location_of(profile, user)
             called = trace.names[name] if name >= 0 else fix.longest_call(profile, points)
-            change = fix.in_sequence(
-                fix.without_host_time(fix.time_inside(profile, times)),
-                fix.without_waiting(points),
-                fix.with_call_time(inside | points, 0),
-            )
+            change = fix.without_calls(fix.time_inside(profile, times), points, inside | points)
             loops = _in_loops(profile, points)
             yield fix.Fix(
                 id=f"synchronise:{called}:{file}:{line}",
@@ -473,11 +469,7 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
     points = np.isin(lines_around(profile, lane.track.astype(np.int64), lane.begin), numbers)
     middle = (segments.begin + segments.end) // 2
     inside = np.isin(lines_around(profile, lane.track[segments.point].astype(np.int64), middle), numbers)
-    return fix.in_sequence(
-        fix.without_host_time(np.where(inside, segments.ns, 0)),
-        fix.without_waiting(points),
-        fix.with_call_time(points, 0),
-    )
+    return fix.without_calls(np.where(inside, segments.ns, 0), points, points)
 
 
 def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:

@@ -231,12 +231,8 @@ class Batch(PricedCause):
         computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
         work = np.flatnonzero(first[queue.point] & computing)
         pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
-        gone = fix.in_sequence(
-            fix.without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
-            fix.without_waiting(others),
-            fix.with_call_time(others, 0),
-            fix.fused(dropped, 0),
-        )
+        host = fix.without_calls(np.where(others[pieces.point], pieces.ns, 0), others, others)
+        gone = fix.in_sequence(host, fix.fused(dropped, 0))
         longer = (
             (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)
             for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)

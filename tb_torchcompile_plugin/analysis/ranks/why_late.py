@@ -99,13 +99,6 @@ def kind_of(reason: LateReason) -> LateKind:
     return _KINDS.get(reason.cause, _SLICES)
 
 
-class Missed(NamedTuple):
-    """A cache that missed on the late rank and hit on others."""
-
-    cache: str  # torch's name
-    ranks: list[int]  # where it hit
-
-
 class LateCompile(NamedTuple):
     """The function that a late rank compiled longest while the others waited."""
 
@@ -114,7 +107,7 @@ class LateCompile(NamedTuple):
     times: int
     seconds: float
     guard: FailedGuard | None  # the last that failed; None for first compilations
-    missed: Missed | None
+    missed: tuple[str, list[int]] | None  # a cache by torch's name, and the ranks where it hit
     alone: bool | None  # whether no other rank compiled these; None where no other compile log was recorded
 
 
@@ -176,13 +169,15 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 
-def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Iterator[Missed]:
+def _missed(
+    own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]
+) -> Iterator[tuple[str, list[int]]]:
     """Yield the caches that missed here and hit on another rank."""
     for key in keys:
         for cache in (cache for cache, result in own.get(key, ()) if result == "miss"):
             ranks = [rank for rank, lookups in others.items() if (cache, "hit") in lookups.get(key, ())]
             if ranks:
-                yield Missed(cache, ranks)
+                yield cache, ranks
 
 
 def compiled_words(row: LateCompile, rank: int) -> str:
@@ -193,8 +188,9 @@ def compiled_words(row: LateCompile, rank: int) -> str:
     if row.alone:
         words.append("on this rank alone")
     if row.missed:
-        ranks = f"rank{'s' if len(row.missed.ranks) > 1 else ''} {listed_numbers(row.missed.ranks)}"
-        words.append(f"rank {rank} missed the {title_of_cache(row.missed.cache)} that {ranks} hit")
+        cache, hit = row.missed
+        ranks = f"rank{'s' if len(hit) > 1 else ''} {listed_numbers(hit)}"
+        words.append(f"rank {rank} missed the {title_of_cache(cache)} that {ranks} hit")
     guard = f"; the guard that failed: {row.guard.text}" if row.guard else ""
     return f" ({', '.join(words)}{guard})"
 
@@ -217,10 +213,10 @@ def distinctive_reasons(row: LateRank) -> list[LateReason]:
 
 def main_cause(row: LateRank) -> LateReason:
     """Return the kind of thing that most of the excess is, with its largest names."""
-    return _main_causes(row)[0]
+    return main_causes(row)[0]
 
 
-def _main_causes(row: LateRank) -> list[LateReason]:
+def main_causes(row: LateRank) -> list[LateReason]:
     """Return the main cause, and behind it what belongs to it: autotuning to compiling. Most first."""
     matters = grouped(
         distinctive_reasons(row) or row.causes,
@@ -258,11 +254,6 @@ def reason_words(row: LateReason, steps: int) -> str:
     time = f"{duration(row.excess_us / max(steps, 1))} per step"
     where = f" at {row.where}" if row.where else ""
     return kind_of(row).does.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
-
-
-def main_reason_words(row: LateRank, steps: int) -> str:
-    """Return "compiles for 6.00 ms per step and autotunes mm for 2.00 ms per step"."""
-    return " and ".join(reason_words(cause, steps) for cause in _main_causes(row))
 
 
 def advice(row: LateReason) -> str:

@@ -83,14 +83,11 @@ def idle_culprits(profile: Profile) -> list[IdleReason]:
     the step.
     """
     devices = profile.of(idle_gaps) if len(profile.of(launch_sequence)) > 1 else ()
-    return [row for device in devices for row in _culprit_rows(profile, device)]
+    culprits = culprits_of(profile, profile.of(host_timeline)) if devices else None
+    return [row for device in devices if culprits for row in _culprit_rows(profile, device, culprits)]
 
 
-def _culprits(profile: Profile) -> Attributions:
-    return culprits_of(profile, profile.of(host_timeline))
-
-
-def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
+def _culprit_rows(profile: Profile, device: int, culprits: Attributions) -> Iterator[IdleReason]:
     """Yield the rows of one device."""
     trace, pieces, windows = profile.trace, profile.of(host_timeline), profile.of(modeled_windows)
     idle, steps = subtract(windows, profile.of(busy_intervals)[device]), len(windows.starts)
@@ -113,7 +110,7 @@ def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
             longest_row=longest,
         )
 
-    ns, culprits = covered_ns(idle, pieces.begin, pieces.end), profile.of(_culprits)
+    ns = covered_ns(idle, pieces.begin, pieces.end)
     by_culprit = sums(culprits.code, ns, len(culprits.culprits))
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
     for code in order:

@@ -70,13 +70,17 @@ def program(profile: Profile) -> ProgramFacts:
     known = program_of_data(profile.data) if profile.data else ProgramFacts()
     names = sorted({name for name in device_names(profile.trace).values() if name})
     on_gpu = bool(len(profile.of(gpu_work).index))
+    flop = sum(
+        float(np.nansum(work.flop[launched_in_steps(profile, launches)]))
+        for launches, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
+    )
     return msgspec.structs.replace(
         known,
         compiled=profile.of(ran_compiled) or bool(known.compiled),
         devices=names or known.devices or ([] if on_gpu else ["CPU"]),
         sizes=_sizes(profile, rows),
         calls=_calls(profile, rows),
-        tflop=_tflop(profile),
+        tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
     )
 
 
@@ -131,13 +135,6 @@ def _sizes(profile: Profile, rows: Int64s) -> list[list[int]]:
         sizes[tuple(sorted(numbers - {0, 1}))] += count
     del sizes[()]
     return [list(numbers) for numbers, _ in sizes.most_common(_MAX_SIZES)]
-
-
-def _tflop(profile: Profile) -> float | None:
-    flop = 0.0
-    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        flop += float(np.nansum(work.flop[launched_in_steps(profile, rows)]))
-    return flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None
 
 
 def differences(

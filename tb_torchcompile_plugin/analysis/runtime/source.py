@@ -167,7 +167,7 @@ class LineTimes:
 
 def source(profile: Profile) -> Program:
     """Return all lines that anything was recorded of."""
-    times = profile.of(source_times)
+    times = line_times(profile.of(line_launches), profile.of(launch_ns))
     steps = max(len(profile.of(StepWindows)), 1)
     gpu = len(profile.of(gpu_work).index) > 0
     when = "per step" if len(profile.of(StepWindows)) else "in this span"
@@ -237,13 +237,8 @@ def _note(times: LineTimes, host_from: HostFrom | None, when: str, steps: int) -
     return " ".join(filter(None, (f"Times are {when}.", _HOST_NOTES[host_from], unknown)))
 
 
-def source_times(profile: Profile) -> LineTimes:
-    """Return kernel time by line, in ns: the sum is that of all kernels."""
-    return line_times(profile.of(line_launches), profile.of(launch_ns))
-
-
 def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
-    """Return the time of each line; launch_ns: by device what the host needed for each launch."""
+    """Return the time of each line, in sum that of all kernels; launch_ns: by device the host time of each launch."""
     by_line: dict[UserLine, LineTime] = {}
     unknown = total = 0
     for row in launches:
