@@ -114,13 +114,11 @@ def inputs(graph: str) -> list[Input]:
 def captured_modules(graph: str) -> dict[str, str]:
     """Return the path of its module for each node of the graph that dynamo captured, unless it has no line."""
     rows, frames = node_rows(graph), node_lines(graph)
-    modules_taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
+    taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
     owners: dict[str, str] = {}
-    for nodes in _calls_of_functions(list(modules_taken), frames):
-        container = common_module(path.rpartition(".")[0] for node in nodes for path in modules_taken[node])
-        owners |= {
-            node: common_module(modules_taken[node]) if modules_taken[node] else container for node in nodes
-        }
+    for nodes in _calls_of_functions(list(taken), frames):
+        container = common_module(path.rpartition(".")[0] for node in nodes for path in taken[node])
+        owners |= {node: common_module(taken[node]) if taken[node] else container for node in nodes}
     return owners
 
 
@@ -150,10 +148,8 @@ def common_module(paths: Iterable[str]) -> str:
 
 def _modules_taken(statement: str) -> list[str]:
     """Return the modules whose parameters a line takes, not counting what it deletes after it (`x = None`)."""
-    paths = (
-        artifacts.state_path(word)
-        for word in artifacts.WORD.findall(statement.split(";", 1)[0].partition("=")[2])
-    )
+    words = artifacts.WORD.findall(statement.partition(";")[0].partition("=")[2])
+    paths = map(artifacts.state_path, words)
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 

@@ -311,11 +311,8 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if not len(steps):
         return None
-    length, compiles, incomplete = (
-        steps.ends - steps.starts,
-        profile.of(compiling_steps),
-        profile.of(incomplete_steps),
-    )
+    length = steps.ends - steps.starts
+    compiles, incomplete = profile.of(compiling_steps), profile.of(incomplete_steps)
     in_loop = np.ones(len(steps), bool)
     if gpu is not None and not len(steps.rows):
         # What is inferred may begin before the loop, and end behind it.
@@ -383,8 +380,6 @@ def step_lengths(profile: Profile) -> Int64s:
 
 
 class _Unprofiled(NamedTuple):
-    """Steps without a profiler."""
-
     lengths: Int64s  # ns
     device: int | None = None  # the GPU that limits them, None for the host
 

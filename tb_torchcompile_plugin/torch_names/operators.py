@@ -179,7 +179,7 @@ _keeps_scores = equals(
 )
 
 
-def is_attention_score_step(operator: str) -> bool:
+def is_score_step(operator: str) -> bool:
     """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
     if is_fusible_in_graphs(operator):
         return operator.startswith("triton_poi_") and re.search(_BENDS, operator) is None

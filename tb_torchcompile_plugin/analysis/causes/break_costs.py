@@ -148,10 +148,8 @@ def span_with_costs(profile: Profile) -> Span:
 
 def source_with_costs(profile: Profile) -> Program:
     """Return the program's lines, with the costs of their graph breaks."""
-    program, costs = (
-        profile.of(source),
-        {f"graph_breaks:{site.key}": site.saves_us for site in profile.of(break_sites)},
-    )
+    program = profile.of(source)
+    costs = {f"graph_breaks:{site.key}": site.saves_us for site in profile.of(break_sites)}
     rows = [
         replace(row, breaks=[replace(mark, cost_us=costs.get(mark.row)) for mark in row.breaks])
         for row in program.rows
@@ -280,9 +278,7 @@ def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tupl
         last, first = launches[previous[previous >= 0]], launches[following[following < len(launches)]]
         widened_begins[before] = np.maximum(lane.end[last], begins[before] - _REACH_NS)
         widened_ends[after] = np.minimum(lane.begin[first], ends[after] + _REACH_NS)
-        points += [
-            last[widened_begins[before] == lane.end[last]],
-            first[widened_ends[after] == lane.begin[first]],
-        ]
+        points.append(last[widened_begins[before] == lane.end[last]])
+        points.append(first[widened_ends[after] == lane.begin[first]])
     times = fix.on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
     return times, np.concatenate(points)

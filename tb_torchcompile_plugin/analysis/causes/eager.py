@@ -571,7 +571,6 @@ def _profiled_ns(context: SpanContext) -> tuple[int, int]:
 
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
-    """Return how much of the profiled time these calls take."""
     return context.inside_us(logged_times(calls, context.profile.trace.base_ns))
 
 

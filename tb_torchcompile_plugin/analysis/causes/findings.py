@@ -69,16 +69,11 @@ def _supersedes(profile: Profile, other: Finding, row: Finding) -> bool:
 
 
 def _superseding(row: Finding) -> tuple[str, ...]:
-    """Return the ids of the causes that supersede the cause of a finding."""
     cause = BY_ID.get(row.rule)
     return cause.superseded_by if cause else ()
 
 
-def unreported(of_data: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
+def unreported(rows: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
     """Return the findings of compile data that the findings of spans do not show already."""
     shown, causes = {(row.rule, row.row) for row in of_spans}, {row.rule for row in of_spans}
-    return [
-        row
-        for row in of_data
-        if (row.rule, row.row) not in shown and not causes.intersection(_superseding(row))
-    ]
+    return [row for row in rows if (row.rule, row.row) not in shown and causes.isdisjoint(_superseding(row))]

@@ -294,9 +294,7 @@ class RecurrentCells(PricedCause):
             return
         first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
         times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-        change, conservative = (
-            fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS)
-        )
+        change, slower = (fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS))
         is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
         yield fix.Fix(
@@ -304,7 +302,7 @@ class RecurrentCells(PricedCause):
             change=change,
             # Of very many steps, the model contains only the first.
             times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
-            conservative=conservative,
+            conservative=slower,
         )
 
 

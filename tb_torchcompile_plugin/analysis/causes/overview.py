@@ -241,7 +241,6 @@ def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterato
 
 
 def _payback(profile: Profile) -> Iterator[OverviewCount]:
-    """Yield after how many steps compiling has paid for itself."""
     if not (sentence := profile.of(payback_sentence)):
         return
     found = profile.of(payback)

@@ -402,8 +402,6 @@ class Recomputed(NamedTuple):
 
 
 class _Heavy(NamedTuple):
-    """A call of an operator that launches heavy work."""
-
     moment: Moment
     kind: str
     key: _Key

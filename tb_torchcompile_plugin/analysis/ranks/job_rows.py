@@ -265,7 +265,6 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
 
 
 def _instance_calls(job: Job, number: int) -> list[InstanceCall]:
-    """Return the calls of one instance."""
     times, rows = job.of(waits), job.of(instances).some(np.array([number])).rows
     indices, first_ns = job.of(calls).rank_index[rows], times.begin[rows].min()
     # A timeline begins with what was recorded.
@@ -370,10 +369,8 @@ def _late_by_step(job: Job) -> list[dict[str, int]]:
     launch = job.of(calls).launch[calls_.row]
     rows = []
     for index, digest in enumerate(job.digests):
-        windows, of_rank = (
-            digest.columns.windows,
-            slice(int(calls_.first[index]), int(calls_.first[index + 1])),
-        )
+        windows = digest.columns.windows
+        of_rank = slice(int(calls_.first[index]), int(calls_.first[index + 1]))
         step = np.searchsorted(windows.begin, launch[of_rank] - digest.base_ns, side="right") - 1
         total = sums(step, excess[of_rank], len(windows.names))
         rows.append(dict(zip(windows.names[: digest.host_steps], total.tolist())))

@@ -232,7 +232,6 @@ def main_causes(row: LateRank) -> list[LateReason]:
 
 
 def _joined(reasons: list[LateReason]) -> LateReason:
-    """Return reasons of one kind as one."""
     names = [
         (tuned_operator_of_slice(reason.name) or "Triton kernels")
         if reason.cause == "autotuning"

@@ -116,10 +116,8 @@ def compiled_regions(profile: Profile) -> list[CompiledRegion]:
 def _region(
     profile: Profile, compile_id: str, calls: list[regions.RegionCall], compilation: Compilation | None
 ) -> CompiledRegion:
-    trace, ownership = profile.trace, profile.of(Ownership)
-    backwards = [
-        int(trace.dur[row]) for row, code in ownership.backwards if ownership.names[code] == compile_id
-    ]
+    trace, owners = profile.trace, profile.of(Ownership)
+    backwards = [int(trace.dur[row]) for row, code in owners.backwards if owners.names[code] == compile_id]
     guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
     overhead = sum(call.overhead_ns for call in calls)
     marks_graphs = regions.marks_graphs(trace) or any(call.graphs for call in calls)

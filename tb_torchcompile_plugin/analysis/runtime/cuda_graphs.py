@@ -347,7 +347,6 @@ def _says(
 
 
 def _headline(rows: Sequence[GraphedFunction]) -> str:
-    """Return one sentence: whether CUDA graphs work."""
     if not rows:
         return 'CUDA graphs are off (`mode="reduce-overhead"` turns them on).'
     unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]

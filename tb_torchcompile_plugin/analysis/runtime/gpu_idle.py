@@ -88,7 +88,6 @@ def idle_culprits(profile: Profile) -> list[IdleReason]:
 
 
 def _culprit_rows(profile: Profile, device: int, culprits: Attributions) -> Iterator[IdleReason]:
-    """Yield the rows of one device."""
     trace, pieces, windows = profile.trace, profile.of(host_timeline), profile.of(modeled_windows)
     idle, steps = subtract(windows, profile.of(busy_intervals)[device]), len(windows.starts)
     overhead_ns = 1000 * profile.of(step_time).overhead_us * steps
@@ -141,14 +140,10 @@ def _pattern(profile: Profile, begin: Int64s, calls: Int64s) -> str:
 def longest_gaps(profile: Profile, device: int, gaps: Gaps, most: int) -> list[IdleGap]:
     """Return the `most` longest of these gaps of one device, longest first."""
     steps = profile.of(StepWindows)
-    longest = gaps.take(np.argsort(gaps.starts - gaps.ends, kind="stable")[:most])
-    causes = causes_of(longest, profile.of(ThreadActivity))
-    names = [
-        steps.names[step] if step >= 0 else None for step in within(steps.windows, longest.starts).tolist()
-    ]
-    return [
-        _gap(profile.trace, device, longest, index, causes[index], name) for index, name in enumerate(names)
-    ]
+    gaps = gaps.take(np.argsort(gaps.starts - gaps.ends, kind="stable")[:most])
+    causes = causes_of(gaps, profile.of(ThreadActivity))
+    names = [steps.names[step] if step >= 0 else None for step in within(steps.windows, gaps.starts).tolist()]
+    return [_gap(profile.trace, device, gaps, index, causes[index], name) for index, name in enumerate(names)]
 
 
 def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step: str | None) -> IdleGap:

@@ -54,9 +54,7 @@ class ExternLines(NamedTuple):
 
     def of(self, indices: Int64s) -> list[Frame]:
         """Return the distinct lines of these launches."""
-        return distinct_lines(
-            frame for graph, call in self.calls(indices) for frame in graph.call_lines(call)
-        )
+        return distinct_lines(line for graph, call in self.calls(indices) for line in graph.call_lines(call))
 
     def calls(self, indices: Int64s) -> list[Call]:
         """Return each call of these launches, with the graph in whose code it stands."""
@@ -205,6 +203,5 @@ def _sizes(text: str) -> Sequence[int]:
 
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:
-    """Return a property of the first device."""
     value = next((row.get(name) for row in device_properties(trace)), None)
     return value if isinstance(value, int) and value > 0 else otherwise

@@ -169,15 +169,13 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     kind = np.array(kinds, np.int64)[trace.cat[calls.index]]
     keys, row_of = distinct(name, kind, codes)
     names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
-    for (number, kind_code, part), *figures in zip(
-        keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])
-    ):
+    for (code, kind_code, part), *figures in zip(keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])):
         count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
         text = texts[part] if part >= 0 else None
         step_percent = 100 * self_host_us / whole_us if whole_us else None
         tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
         derived = host_us / count, step_percent, tensor_core_percent
-        rows.append(Operator(names[number], _KINDS[kind_code], text, *(*figures, *derived)))
+        rows.append(Operator(names[code], _KINDS[kind_code], text, *(*figures, *derived)))
     return sorted(rows, key=lambda row: (-row.self_host_us, row.name, row.kind, row.part or ""))
 
 

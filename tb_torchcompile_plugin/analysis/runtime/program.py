@@ -107,9 +107,8 @@ def ran_compiled(profile: Profile) -> bool:
 def _landmarks(profile: Profile) -> Int64s:
     """Return the innermost matrix products, convolutions and attentions in the steps; without steps, all."""
     trace, steps = profile.trace, profile.of(StepWindows)
-    is_landmark = mask_of(trace.names, lambda name: name.startswith(ATEN) and bool(landmark_of(name)))[
-        trace.name
-    ]
+    named = mask_of(trace.names, lambda name: name.startswith(ATEN) and bool(landmark_of(name)))
+    is_landmark = named[trace.name]
     rows = trace.select(cat=(OPERATOR,))
     rows = rows[is_landmark[rows]]
     around = first_ancestor(trace.parent, trace.parent[rows], is_landmark)
@@ -216,12 +215,10 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
     `bert/eager` and `bert/compiled`.
     """
     own = runs[run]
-    ran_alike = [
-        name for name, other in runs.items() if name != run and own and other and _is_same(own, other)
-    ]
+    alike = [name for name, other in runs.items() if name != run and own and other and _is_same(own, other)]
     named_alike = _named_alike(run, runs)
     is_eager = _is_eager(run, runs)
-    for candidates in (ran_alike, named_alike):
+    for candidates in (alike, named_alike):
         others = [name for name in candidates if _is_eager(name, runs) is not is_eager]
         if is_eager:  # cold caches show what compiling costs, and modes of torch.compile come later
             plain = [name for name in others if not _MODES & set(_words(name))]
@@ -235,15 +232,12 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
 
 
 def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:
-    """Return whether what ran shows that two runs are of one program."""
     if is_other_program(a, b):
         return False
     common = _common(a, b)
-    return (
-        bool(a.script) and file_name(a.script) == file_name(b.script)
-        if common is None
-        else common >= _SURELY_COMMON
-    )
+    if common is not None:
+        return common >= _SURELY_COMMON
+    return bool(a.script) and file_name(a.script) == file_name(b.script)
 
 
 def _named_alike(run: str, runs: Mapping[str, ProgramFacts | None]) -> list[str]:

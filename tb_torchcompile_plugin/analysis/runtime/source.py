@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
-from tb_torchcompile_plugin.analysis.runtime.ledger import ledger, site_sentence
+from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerSite, ledger, site_sentence
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     UNKNOWN,
     LineInfo,
@@ -174,24 +174,11 @@ def source(profile: Profile) -> Program:
     host_from: HostFrom | None = "launches" if gpu else None
     if PYTHON_FUNCTION in profile.trace.cats:
         host_from = "stacks"
-    path = {
-        UserLine(site.file, site.line): site for site in profile.of(ledger).sites if site.line is not None
-    }
+    path = {UserLine(row.file, row.line): row for row in profile.of(ledger).sites if row.line is not None}
     lines = dict.fromkeys((*path, *times.by_line, *profile.of(function_ns), *profile.of(marks)))
     kernels = {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
-    rows = [
-        _row(profile, line, path[line].time_us if line in path else 0.0, times, kernels, host_from)
-        for line in lines
-    ]
-    rows.sort(
-        key=lambda row: (
-            -row.critical_path_us,
-            -(row.kernel_us or 0),
-            -(row.host_us or 0),
-            row.file,
-            row.line,
-        )
-    )
+    rows = [_row(profile, line, path.get(line), times, kernels, host_from) for line in lines]
+    rows.sort(key=_order)
     first = path.get(UserLine(rows[0].file, rows[0].line)) if rows else None
     return Program(
         headline=site_sentence(profile, first) if first else _headline(rows, when),
@@ -202,6 +189,10 @@ def source(profile: Profile) -> Program:
         unknown_us=us(times.unknown) / steps,
         host_from=host_from,
     )
+
+
+def _order(row: ProgramLine) -> tuple[float, float, float, str, int]:
+    return -row.critical_path_us, -(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line
 
 
 def _headline(rows: list[ProgramLine], when: str) -> str:
@@ -288,7 +279,7 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
 def _row(
     profile: Profile,
     line: UserLine,
-    path_us: float,
+    site: LedgerSite | None,
     times: LineTimes,
     by_key: dict[str, Kernel],
     host_from: HostFrom | None,
@@ -311,7 +302,7 @@ def _row(
         whole_function=info.whole_function,
         text=info.text,
         why_no_text=None if info.text else _no_text(profile.data, info),
-        critical_path_us=path_us,
+        critical_path_us=site.time_us if site else 0.0,
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,

@@ -151,11 +151,9 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
     """
     index, generated = work.index, code.user_kernels
     category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
-    is_renamed = names != trace.name[index]
-    for name in np.unique(names[is_renamed]).tolist():
-        category[is_renamed & (names == name)] = kernels.CATEGORIES.index(
-            kernels.category_of(trace.names[name])
-        )
+    renamed = names != trace.name[index]
+    for name in np.unique(names[renamed]).tolist():
+        category[renamed & (names == name)] = kernels.CATEGORIES.index(kernels.category_of(trace.names[name]))
     asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
     calls = launch[asked]
     callers = trace.parent[calls]

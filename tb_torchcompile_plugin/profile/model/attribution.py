@@ -243,8 +243,6 @@ def most_called_at(profile: Profile, rows: Int64s) -> tuple[str, int]:
 
 
 class _OfNames(NamedTuple):
-    """What slices are by themselves."""
-
     causes: Int64s  # by kind of slice (row) and name (column), index into CAUSES
     kind_of_cat: Int64s
     is_of_framework: Mask  # by name

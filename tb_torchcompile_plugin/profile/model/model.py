@@ -233,10 +233,8 @@ def least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
     step, count = _step_of_work(lane, queue), len(queue.free)
     counted = np.append(lane.steady, False)[np.minimum(step, lane.steps)] & (step >= 0)
     work = np.where(counted, times.work_end - times.work_begin, 0)
-    of_streams = np.bincount(queue.stream, work, count).max()
-    return float(max(of_streams, np.bincount(queue.device, queue.alone * work).max())) / int(
-        lane.steady.sum()
-    )
+    busiest = np.bincount(queue.stream, work, count).max()
+    return float(max(busiest, np.bincount(queue.device, queue.alone * work).max())) / int(lane.steady.sum())
 
 
 class GpuWindows(NamedTuple):
