@@ -20,10 +20,8 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.torch_names import artifacts
+from tb_torchcompile_plugin.torch_names import artifacts, operators, python_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_call
-from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
-from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 
 
 def node_lines(graph: str) -> dict[str, Frame]:
@@ -91,7 +89,7 @@ def stack_lines(texts: Iterable[str]) -> list[Frame]:
 
 def _innermost(stacks: object) -> Iterator[Frame]:
     for stack in stacks if isinstance(stacks, list) else [stacks]:
-        *_, innermost = [None, *traceback_frames(str(stack))]
+        *_, innermost = [None, *python_frames.traceback_frames(str(stack))]
         if innermost:
             yield Frame(*innermost[:3], innermost.source or None)
 
@@ -179,5 +177,5 @@ def checkpoint_lines(data: CompileData, compile_id: str) -> list[Frame]:
             graph = read_payload(data, number)
             rows = node_rows(graph)
             lines = node_lines(graph).items()
-            frames += [frame for node, frame in lines if is_captured_checkpoint(rows[node][1])]
+            frames += [frame for node, frame in lines if operators.is_captured_checkpoint(rows[node][1])]
     return distinct_lines(frames)

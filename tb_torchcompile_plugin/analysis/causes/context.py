@@ -24,9 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, shar
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import GENERATED
-from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
-from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
+from tb_torchcompile_plugin.torch_names import kernels, python_frames, slices
 
 Row = TypeVar("Row")
 
@@ -62,7 +60,7 @@ class SpanContext:
         # Frames that torch runs eagerly because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.ran_eager]
         # Profiler hooks that torch compiled.
-        self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
+        self.hooks = [row for row in self.rows(compilations) if python_frames.is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
         keys = {key_of(row.key) for row in again}
         self.recompilations = [row for row in compiled if key_of(row.key) in keys]
@@ -82,13 +80,13 @@ class SpanContext:
         else:
             # Operators inside a region count as compiled here, even if the region has no operations.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
-        generated = GENERATED.intersection(profile.of(gpu_work).categories)
+        generated = kernels.GENERATED.intersection(profile.of(gpu_work).categories)
         if not eager or generated or profile.of(ran_packages):
             return False
-        if not profile.of(region_calls) and any(map(is_region, trace.names)):
+        if not profile.of(region_calls) and any(map(slices.is_region, trace.names)):
             return False  # of torch before 2.6: regions without ids
         regions = [call.index for call in profile.of(compiled_calls)]
-        rows = np.array([*regions, *host_slices(trace, is_graph).tolist()], np.int64)
+        rows = np.array([*regions, *host_slices(trace, slices.is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
 
     def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:

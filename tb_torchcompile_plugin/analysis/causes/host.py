@@ -32,9 +32,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import operators, python_frames
-from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
+from tb_torchcompile_plugin.torch_names import libraries, operators, python_frames, slices
 
 # Chosen on the external programs of docs/benchmarks.md.
 _LOOP = 4  # values per step, read one after the other
@@ -82,7 +80,7 @@ class HostTimeCause(PricedCause):
 
     def words_of(self, row: WhatIf) -> Words:
         """Name a known library if its function takes the time."""
-        work = library_work(row.name)
+        work = libraries.library_work(row.name)
         if work is None:
             return self.words
         return Words(f"{work.library} {work.does}{{place}}", work.next_step, "Without this time")
@@ -93,7 +91,7 @@ class HostTimeCause(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
-        kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
+        kinds = np.array([slices.call_kind(name) == self.kind for name in trace.names], bool)
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
         groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
         for code, culprit in enumerate(blamed.culprits):
@@ -309,7 +307,7 @@ class DriverAllocations(HostTimeCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        return _FREED if is_free(row.name) else self.words
+        return _FREED if slices.is_free(row.name) else self.words
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
         """Return the calls that allocate, together with those that free if there are about as many.
@@ -318,7 +316,7 @@ class DriverAllocations(HostTimeCause):
         """
         names, name = profile.trace.names, profile.trace.name
         rows = np.union1d(profile.of(host_segments).row[selected], profile.of(launch_sequence).row[calls])
-        frees = columns.mask_of(names, is_free)[name[rows]]
+        frees = columns.mask_of(names, slices.is_free)[name[rows]]
         freeing, allocating = rows[frees], rows[~frees]
         groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
         called = [names[np.bincount(name[group]).argmax()] for group in groups if len(group)]
@@ -448,10 +446,10 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     """Return the calls of such libraries, except those that call back into the program, which a step needs."""
     trace = profile.trace
     calls = calls[calls >= 0]
-    calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
+    calls = calls[columns.mask_of(trace.names, libraries.is_library_work)[trace.name[calls]]]
     if not len(calls):
         return calls
-    functions = columns.host_slices(trace, python_frames.is_program_function, (PYTHON_FUNCTION,))
+    functions = columns.host_slices(trace, python_frames.is_program_function, (slices.PYTHON_FUNCTION,))
     around = first_ancestor(trace.parent, functions, columns.mask_at(calls, len(trace)))
     return np.setdiff1d(calls, around)
 
@@ -462,7 +460,7 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
     numbers = [
         number
         for number, line in enumerate(profile.of(samples).lines)
-        if (line.file, line.line) in lines and is_library_work(line.called)
+        if (line.file, line.line) in lines and libraries.is_library_work(line.called)
     ]
     if not numbers:
         return None

@@ -8,13 +8,10 @@ from itertools import chain
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes import fix, host, training, what_if
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
-from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
-from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
-from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     cudagraph_skips,
     skipped_graphs,
@@ -36,9 +33,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.caches import MOVED_INPUT_ACTION, SHAPE_LIMIT
-from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
+from tb_torchcompile_plugin.torch_names import caches, operators, slices
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 _MANY_CALLS = 4  # of one graph per step, from which a larger batch is advised; chosen on the recordings
@@ -51,9 +46,9 @@ _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 _MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
-    "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{SHAPE_LIMIT} = None`",
+    "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{caches.SHAPE_LIMIT} = None`",
     "managed input re-recording": "Pass the same tensors in each step, or let torch copy them: "
-    f'`{MOVED_INPUT_ACTION} = "copy"`',
+    f'`{caches.MOVED_INPUT_ACTION} = "copy"`',
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
     "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
     "dynamic": "Give the graph static shapes: pad inputs, or use torch.compile(..., dynamic=False)",
@@ -85,7 +80,7 @@ class LaunchBound(PricedCause):
         "With CUDA graphs",
     )
 
-    def words_of(self, row: WhatIf) -> Words:
+    def words_of(self, row: what_if.WhatIf) -> Words:
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -117,7 +112,7 @@ class LaunchBound(PricedCause):
             yield from _launched_as_one(profile, fix_id, profile.of(fix.graph_times, is_changing))
 
 
-class GraphCapture(HostTimeCause):
+class GraphCapture(host.HostTimeCause):
     """CUDA graphs are on, but calls of a compiled graph are not replayed.
 
     They are recorded again (new sizes, moved parameters or inputs, results that are still in use) or run kernel by
@@ -367,7 +362,7 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True; otherwise each size is recorded. "
             f"The prediction excludes {'it' if len(names) == 1 else 'them'}"
         )
-    if context.best(ZeroedGradients.kind):  # torch raises an error in the second step
+    if context.best(training.ZeroedGradients.kind):  # torch raises an error in the second step
         advice += (
             ". First use optimizer.zero_grad(set_to_none=True): gradients that are kept are outputs of an earlier "
             "CUDA graph run, which torch refuses to overwrite"
@@ -457,4 +452,4 @@ def _is_of_layers(name: str) -> bool:
     is_layer = (
         operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
     )
-    return is_layer or operators.is_backward(name) or is_zero_grad(name)
+    return is_layer or operators.is_backward(name) or slices.is_zero_grad(name)

@@ -359,8 +359,8 @@ def _long(s: float) -> str:
 _SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
 
 
-# What one eager operator is assumed to take: tensors that it reads and writes, and host time of its launch (ns). Likely,
-# least and most; chosen by eye.
+# What one eager operator is assumed to take: tensors that it reads and writes, and host time of its launch (ns).
+# Likely, least and most; chosen by eye.
 _ASSUMED = (2.25, 10_000), (1.5, 5_000), (3.0, 18_000)
 
 

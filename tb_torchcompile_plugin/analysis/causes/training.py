@@ -305,10 +305,8 @@ class FusedOptimizer(PricedCause):
         once = fix.as_one_call(profile, profile.of(optimizer_times), _FUSED_NS)
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
-        changes = (
-            fix.in_sequence(once, fix.fused(work, (data_ns * passes).astype(np.int64)))
-            for passes in (_FUSED_PASSES, 1.0)
-        )
+        left_ns = ((data_ns * passes).astype(np.int64) for passes in (_FUSED_PASSES, 1.0))
+        changes = (fix.in_sequence(once, fix.fused(work, ns)) for ns in left_ns)
         name = trace.names[trace.name[optimizer_steps(trace)[0]]]
         yield fix.Fix(launches / lane.steps, *changes, subject=(name, "", 0))
 

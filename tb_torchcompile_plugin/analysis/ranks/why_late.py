@@ -7,10 +7,8 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.causes import compiling, host, registry
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
-from tb_torchcompile_plugin.analysis.causes.compiling import AutotuneInSteps, CompileInSteps, Recompiles
-from tb_torchcompile_plugin.analysis.causes.host import Garbage
-from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
@@ -57,19 +55,19 @@ _KINDS: dict[HostCauseKind, LateKind] = {
     "nothing": LateKind("has {time} unaccounted for{where}"),
     "python": LateKind("runs Python for {time}{where}", is_by_line=True),
     "library": LateKind("runs Python in {name} for {time}{where}", is_by_line=True),
-    "garbage": LateKind("collects garbage for {time}{where}", hides=(Garbage,)),
+    "garbage": LateKind("collects garbage for {time}{where}", hides=(host.Garbage,)),
     "data_loading": LateKind("waits for its next batch for {time}{where}"),
     "compile": LateKind(
         "compiles for {time}{where}",
         "The Recompiles panel shows the guard that failed on this rank. Keep the value that it checks the same on all "
         "ranks, or mark it dynamic. With torch.compiler.config.compile_on_one_rank, one rank compiles for all",
-        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+        hides=(compiling.Recompiles, compiling.CompileInSteps, compiling.AutotuneInSteps),
     ),
     "autotuning": LateKind(
         "autotunes {name} for {time}{where}",
         "Autotune before the loop, in the same mode and with the same shapes as the other ranks. Inductor's cache "
         "keeps the results: set TORCHINDUCTOR_CACHE_DIR to a folder that all ranks and the next run share",
-        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+        hides=(compiling.Recompiles, compiling.CompileInSteps, compiling.AutotuneInSteps),
     ),
     "synchronise": LateKind(
         "waits for its GPU in {name} for {time}{where}",
@@ -257,6 +255,6 @@ def reason_words(row: LateReason, steps: int) -> str:
 
 def advice(row: LateReason) -> str:
     """Return what to change."""
-    cause = PRICED.get(row.cause)
+    cause = registry.PRICED.get(row.cause)
     own = split_code(cause.words.next_step.format())[0] if cause else SEE_TIMELINE
     return kind_of(row).advice or own

@@ -43,10 +43,8 @@ class HostTree(msgspec.Struct, frozen=True):
 def host_tree(profile: Profile) -> HostTree:
     """Return the host slices of the trace and their nesting."""
     trace = profile.trace
-    counted = (
-        mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
-        & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
-    )
+    on_host = mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
+    counted = on_host & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
     index = narrow(np.flatnonzero(counted))
     position = np.full(len(trace) + 1, -1, index.dtype)  # the last is read for "no parent"
     position[index] = np.arange(len(index))

@@ -259,10 +259,8 @@ def _of_names(profile: Profile) -> _OfNames:
     named[np.flatnonzero(slices.are_autotuning(names))] = _AUTOTUNING
     is_named = named != _UNNAMED
     python = np.where(mask_of(names, python_frames.is_program_function)[: len(names)], _PYTHON, _LIBRARY)
-    causes = [
-        np.where(is_named, named, unnamed)
-        for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
-    ]
+    by_cat = CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING
+    causes = [np.where(is_named, named, unnamed) for unnamed in by_cat]
     causes.append(np.array([CAUSES.index(slices.call_kind(name)) for name in names], np.int64))
     kinds = {slices.OPERATOR: 0, slices.LABEL: 1, slices.PYTHON_FUNCTION: 2} | dict.fromkeys(
         slices.RUNTIME_CATS, 4
