@@ -4,6 +4,7 @@ By the handler's samples (writer/sampler.py). They only name time; how long some
 """
 
 from collections import Counter
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -48,13 +49,6 @@ class Samples(NamedTuple):
     lines: list[SampledLine]
     # The program's lines that were on the stack, as indices into `lines`, the innermost last.
     stacks: list[tuple[int, ...]]
-
-
-class LinesOf(NamedTuple):
-    """The lines of intervals, as columns."""
-
-    line: Int64s  # index into `Samples.lines`, -1 where nothing was sampled
-    samples: Int64s  # of that line
 
 
 def samples(profile: Profile) -> Samples:
@@ -107,8 +101,8 @@ def _stacks(stored: PythonSamples, line_of: Int64s) -> list[tuple[int, ...]]:
     return stacks
 
 
-def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
-    """Return for each interval of a host thread the line in which most of it was sampled.
+def lines_of(profile: Profile, track: int, intervals: Intervals) -> tuple[Int64s, Int64s]:
+    """Return for each interval of a host thread the line in which most of it was sampled, -1 for none, and how often.
 
     A sample represents the time since the previous one, as far as that is in the interval: code that keeps the
     interpreter lock for long is sampled once. With few samples in it, an interval has the line of those at its position
@@ -121,21 +115,21 @@ def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
     since = sampled.time[on_track] - intervals.starts[interval]
     line, ns = sampled.line[on_track], np.minimum(sampled.ns[on_track], since)
     position = _positions(profile, track, intervals)
-    own = _longest(interval, line, ns, len(position))
-    at_position = _longest(position[interval], line, ns, len(position))
+    own, often = _longest(interval, line, ns, len(position))
+    others, often_there = (of[position] for of in _longest(position[interval], line, ns, len(position)))
     # One sample of another step does not name this one: in a recording of 160 ms that was wrong for up to 79 %.
-    is_own = (own.samples >= ENOUGH) | (at_position.samples[position] < ENOUGH)
-    return LinesOf(*(np.where(is_own, *both) for both in zip(own, (of[position] for of in at_position))))
+    is_own = (often >= ENOUGH) | (often_there < ENOUGH)
+    return np.where(is_own, own, others), np.where(is_own, often, often_there)
 
 
-def _longest(group: Int64s, line: Int64s, ns: Int64s, count: int) -> LinesOf:
-    """Return for each group of samples the line with most time."""
+def _longest(group: Int64s, line: Int64s, ns: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Return for each group of samples the line with most time, -1 for none, and how many samples that has."""
     pairs, pair = distinct(group, line)
     order = np.argsort(sums(pair, ns, pairs.shape[1]), kind="stable")  # the longest is written last
-    found = LinesOf(np.full(count, -1), np.zeros(count, np.int64))
-    found.line[pairs[0][order]] = pairs[1][order]
-    found.samples[pairs[0][order]] = np.bincount(pair, minlength=pairs.shape[1])[order]
-    return found
+    found, number = np.full(count, -1), np.zeros(count, np.int64)
+    found[pairs[0][order]] = pairs[1][order]
+    number[pairs[0][order]] = np.bincount(pair, minlength=pairs.shape[1])[order]
+    return found, number
 
 
 def _positions(profile: Profile, track: int, intervals: Intervals) -> Int64s:
@@ -210,21 +204,14 @@ def called_from(profile: Profile) -> dict[tuple[str, int], tuple[str, int]]:
 
 def _loop(stacks: list[tuple[int, ...]]) -> int:
     """Return how many of the outermost lines run the loop: those that all stacks share; of one stack not its last."""
-    shared = 0
-    for lines in zip(*stacks):
-        if len(set(lines)) > 1:
-            return shared
-        shared += 1
-    return shared - 1 if len(set(stacks)) == 1 else shared
+    shared = len(list(takewhile(lambda lines: len({*lines}) == 1, zip(*stacks))))
+    return shared - 1 if len({*stacks}) == 1 else shared
 
 
 def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> int:
     """Return the innermost line that two stacks share below the loop, -1 for none."""
-    shared = -1
-    for one, other in list(zip(sampled.stacks[first], sampled.stacks[second]))[loop:]:
-        if one != other:
-            break
-        shared = one
+    pairs = zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:])
+    *_, shared = -1, *(line for line, _ in takewhile(lambda lines: lines[0] == lines[1], pairs))
     return shared
 
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
-from tb_torchcompile_plugin.analysis.causes.payback import Payback
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
@@ -32,15 +31,9 @@ Row = TypeVar("Row")
 class SpanContext:
     """A profiled span, with facts that several causes share."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        predicted: Callable[[Profile], list[WhatIf]],
-        compared: Callable[[Profile], Payback],
-    ) -> None:
-        """Take the functions that predict fixes, and that compare the span with its baseline run."""
-        self.profile = profile
-        self._predicted, self._compared = predicted, compared
+    def __init__(self, profile: Profile, predicted: Callable[[Profile], list[WhatIf]]) -> None:
+        """Take the function that predicts fixes."""
+        self.profile, self._predicted = profile, predicted
         self.summary = profile.summary  # of what the worker compiled
         self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
         self.found: list[Finding] = []  # by causes that were evaluated before
@@ -100,10 +93,6 @@ class SpanContext:
     def fixes_of(self, kind: str) -> list[WhatIf]:
         """Return the fixes of a kind with their predicted gains, largest gain first."""
         return [row for row in self.profile.of(self._predicted) if row.kind == kind]
-
-    def compared(self) -> Payback:
-        """Return how the span compares with its baseline run."""
-        return self.profile.of(self._compared)
 
     def share(self, us: float | None) -> float:
         """Return the percentage of the profiled time, 0 if it is unknown."""

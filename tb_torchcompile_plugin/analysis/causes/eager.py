@@ -164,7 +164,7 @@ class NothingCompiled(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         if not context.nothing_compiled or context.given_up or context.hooks:
             return
-        gain = context.compared().gain[0] if context.profile.baseline_run else None
+        gain = context.profile.of(payback.payback).gain[0] if context.profile.baseline_run else None
         # If the same program was recorded compiled.
         measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
         if measured and measured.verdict == "not_worth_it":

@@ -6,7 +6,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.ranking import AnyFinding, sort_findings
 from tb_torchcompile_plugin.analysis.causes.registry import BY_ID, CAUSES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, predicted_fixes
@@ -44,7 +43,7 @@ def compile_findings(data: CompileData) -> list[Finding]:
 
 def span_context(profile: Profile) -> SpanContext:
     """Return what several causes ask about a span."""
-    return SpanContext(profile, predicted_fixes, payback)
+    return SpanContext(profile, predicted_fixes)
 
 
 def span_findings(profile: Profile) -> list[Finding]:

@@ -126,7 +126,7 @@ def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
         unnamed = np.flatnonzero(line < 0)
         for rows in groups_of_equal(unnamed, tracks[point]):
             times = Intervals(pieces.begin[rows], pieces.end[rows])
-            line[rows] = lines_of(profile, int(tracks[point[rows[0]]]), times).line
+            line[rows], _ = lines_of(profile, int(tracks[point[rows[0]]]), times)
     unnamed = np.flatnonzero(line < 0)
     line[unnamed] = lines_around(profile, *_middles(profile, pieces.take(unnamed)))
     return line
