@@ -208,9 +208,8 @@ def heavy_work(operator: str) -> Heavy | None:
 
 # Autograd's backward: the nodes that it runs, on threads of its own.
 _NODE = "autograd::engine::evaluate_function: "  # around each node
-ACCUMULATES = (
-    f"{_NODE}torch::autograd::AccumulateGrad"  # where a gradient is kept, or added to one that is there
-)
+# Where a gradient is kept, or added to one that is there.
+ACCUMULATES = f"{_NODE}torch::autograd::AccumulateGrad"
 ADDITION = "aten::add_"  # of a gradient to one that is there
 # A reentrant checkpoint: it runs forward, and a backward of its own.
 CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"

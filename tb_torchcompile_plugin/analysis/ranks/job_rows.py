@@ -91,9 +91,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     # Bytes over the mean of the shortest transfers of the instances that have all their ranks.
     algbw_gb_s: Annotated[float | None, column_head("Alg. GB/s")]
     busbw_gb_s: Annotated[float | None, column_head("Bus GB/s")]
-    end_skew_us_p95: Annotated[
-        float, column_head("End skew, µs")
-    ]  # how far apart the ranks end, on the common clock
+    # how far apart the ranks end, on the common clock
+    end_skew_us_p95: Annotated[float, column_head("End skew, µs")]
     most_waiting: list[InstanceCall]  # the instance whose ranks waited longest together, by rank
 
 

@@ -218,12 +218,8 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     sampled = lines_around_slices(profile, rows[unnamed])
     user[unnamed] = np.where(sampled >= 0, len(trace.names) + sampled, -1)
     by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
-    return AncestorCauses(
-        cause=np.where(by_library, _LIBRARY, cause),
-        name=np.where(by_library, entry, name),
-        user=user,
-        call=call,
-    )
+    cause, name = np.where(by_library, _LIBRARY, cause), np.where(by_library, entry, name)
+    return AncestorCauses(cause, name, user, call)
 
 
 def location_of(profile: Profile, user: int) -> tuple[str, int]:
