@@ -24,13 +24,7 @@ from tb_torchcompile_plugin.generated_code.output_code import (
     parse_calls,
     parse_definitions,
 )
-from tb_torchcompile_plugin.generated_code.user_lines import (
-    distinct_lines,
-    lines_of,
-    node_lines,
-    node_rows,
-    provenance,
-)
+from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
 from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import cached_once
@@ -167,7 +161,7 @@ class GraphCode:
             frames = self.call_lines(consumer)
         # The comment at the definition is of its first call: another layer may call the same kernel at other lines.
         others = (frame for call in self.calls_of(definition)[1:] for frame in self.call_lines(call))
-        frames = distinct_lines((*frames, *others))
+        frames = module_paths.distinct_lines((*frames, *others))
         return frames, "comments" if frames else None
 
     def call_lines(self, call: CodeCall) -> list[Frame]:

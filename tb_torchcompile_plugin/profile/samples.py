@@ -10,15 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
-from tb_torchcompile_plugin.profile.columns import (
-    Floats,
-    distinct,
-    groups_of_equal,
-    mask_of,
-    ordinals,
-    ranges,
-    sums,
-)
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal, mask_of, ordinals, ranges, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
@@ -215,7 +208,7 @@ def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> i
     return shared
 
 
-def _places(profile: Profile, track: int, times: Int64s) -> Floats:
+def _places(profile: Profile, track: int, times: Int64s) -> columns.Floats:
     """Return where in a step these times are, the same for the same slices of all steps; -1 outside of steps."""
     windows, moments, places, length = profile.of(_step_places, track)
     step = within(windows, times)

@@ -18,13 +18,8 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.intervals import Int64s, within
-from tb_torchcompile_plugin.profile.model.attribution import (
-    Attribution,
-    ancestor_causes,
-    culprits,
-    location_of,
-    most_called_at,
-)
+from tb_torchcompile_plugin.profile.model import attribution
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, culprits, location_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
@@ -320,7 +315,7 @@ class DriverAllocations(HostTimeCause):
         freeing, allocating = rows[frees], rows[~frees]
         groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
         called = [names[np.bincount(name[group]).argmax()] for group in groups if len(group)]
-        return " and ".join(called), *most_called_at(profile, groups[0])
+        return " and ".join(called), *attribution.most_called_at(profile, groups[0])
 
 
 class ModuleLoad(HostTimeCause):
@@ -356,7 +351,7 @@ class Synchronise(PricedCause):
         waits = lane.synchronises & profile.of(model).waits.any(axis=1)
         operators = fix.outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
         callers = np.where(lane.row >= 0, trace.parent[lane.row], -1)
-        asked_by = ancestor_causes(profile, np.where(operators >= 0, operators, callers))
+        asked_by = attribution.ancestor_causes(profile, np.where(operators >= 0, operators, callers))
         for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
             points = waits & (asked_by.name == name) & (asked_by.user == user)
             times = fix.slice_times(profile, np.unique(operators[points & (operators >= 0)]))
@@ -405,7 +400,7 @@ class Copies(PricedCause):
             behind = np.concatenate(([False], points[:-1])) & lane.synchronises
             behind &= profile.of(model).waits.any(axis=1)
             largest = work[[np.argmax(queue.dur[work])]]
-            user = ancestor_causes(profile, lane.row[queue.point[largest]]).user
+            user = attribution.ancestor_causes(profile, lane.row[queue.point[largest]]).user
             name = trace.names[trace.name[queue.row[largest[0]]]]
             yield fix.Fix(
                 id=f"copies:{direction}",

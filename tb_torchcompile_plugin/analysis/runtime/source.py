@@ -16,20 +16,11 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sit
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
+from tb_torchcompile_plugin.analysis.runtime import source_lines
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerSite, ledger, site_sentence
-from tb_torchcompile_plugin.analysis.runtime.source_lines import (
-    UNKNOWN,
-    LineInfo,
-    LineLaunches,
-    UserLine,
-    UserLines,
-    function_ns,
-    launch_ns,
-    line_launches,
-    shares,
-)
+from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, function_ns, launch_ns, shares
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -167,7 +158,7 @@ class LineTimes:
 
 def source(profile: Profile) -> Program:
     """Return all lines that anything was recorded of."""
-    times = line_times(profile.of(line_launches), profile.of(launch_ns))
+    times = line_times(profile.of(source_lines.line_launches), profile.of(launch_ns))
     steps = max(len(profile.of(StepWindows)), 1)
     gpu = len(profile.of(gpu_work).index) > 0
     when = "per step" if len(profile.of(StepWindows)) else "in this span"
@@ -228,7 +219,9 @@ def _note(times: LineTimes, host_from: HostFrom | None, when: str, steps: int) -
     return " ".join(filter(None, (f"Times are {when}.", _HOST_NOTES[host_from], unknown)))
 
 
-def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
+def line_times(
+    launches: Iterable[source_lines.LineLaunches], launch_ns: Mapping[Device, Int64s]
+) -> LineTimes:
     """Return the time of each line, in sum that of all kernels; launch_ns: by device the host time of each launch."""
     by_line: dict[UserLine, LineTime] = {}
     unknown = total = 0
@@ -285,7 +278,7 @@ def _row(
     host_from: HostFrom | None,
 ) -> ProgramLine:
     steps = max(len(profile.of(StepWindows)), 1)
-    info = profile.of(UserLines).info.get(line, UNKNOWN)
+    info = profile.of(source_lines.UserLines).info.get(line, source_lines.UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
@@ -317,7 +310,7 @@ def _row(
     )
 
 
-def _no_text(data: CompileData | None, info: LineInfo) -> str:
+def _no_text(data: CompileData | None, info: source_lines.LineInfo) -> str:
     if info.whole_function:
         return "Python stacks record functions, not their text"
     if data is None:

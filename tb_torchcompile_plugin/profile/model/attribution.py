@@ -11,15 +11,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import (
-    Mask,
-    distinct,
-    groups_of_equal,
-    host_slices,
-    mask_at,
-    mask_of,
-    ordinals,
-)
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, host_slices, mask_of, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -167,7 +160,7 @@ def attributions_of(profile: Profile, wanted: Int64s) -> Attributions:
     """Return the culprit of each of these slices; row -1 is nothing recorded."""
     rows, row = np.unique(wanted, return_inverse=True)
     *keys_of_rows, call = ancestor_causes(profile, rows)
-    keys, code = distinct(*keys_of_rows)
+    keys, code = columns.distinct(*keys_of_rows)
     names = profile.trace.names
     blamed = [
         Attribution(CAUSES[cause], names[name] if name >= 0 else "", *location_of(profile, user))
@@ -194,7 +187,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     trace, moments = profile.trace, profile.of(StepWindows).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
     of_names = profile.of(_of_names)
-    is_outer = mask_at(np.array(_OUTER), len(CAUSES))
+    is_outer = columns.mask_at(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, ancestor in ancestors_of(trace.parent, rows):
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
