@@ -157,12 +157,9 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
         return
     gaps = profile.of(break_gaps).times
     closed, fused = joined_graphs(profile, gaps)
-    yield fix.Fix(
-        change=fix.in_sequence(closed, fused),
-        times=count / profile.of(launch_sequence).steps,
-        conservative=closed,
-        optimistic=fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True)),
-    )
+    optimistic = fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True))
+    steps = profile.of(launch_sequence).steps
+    yield fix.Fix(count / steps, fix.in_sequence(closed, fused), closed, optimistic)
 
 
 def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:

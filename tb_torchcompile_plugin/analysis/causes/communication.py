@@ -99,12 +99,8 @@ class SmallCollectives(PricedCause):
             fix.with_call_time(points, (profile.of(model).own * left).astype(np.int64)),
         )
         fewer = fix.with_durations(work, (queue.dur[work] * left).astype(np.int64))
-        yield fix.Fix(
-            subject=(trace.names[trace.name[calls[0]]], "", 0),
-            change=fix.in_sequence(on_host, fewer),
-            times=len(calls) / lane.steps,
-            conservative=on_host,
-        )
+        subject = trace.names[trace.name[calls[0]]], "", 0
+        yield fix.Fix(len(calls) / lane.steps, fix.in_sequence(on_host, fewer), on_host, subject=subject)
 
 
 class DataParallel(Cause):

@@ -325,12 +325,9 @@ class FrameGivenUp(PricedCause):
             fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
         )
         gaps = break_costs.gaps_between(profile, profile.of(eager_points.calls_in_given_up)).times
-        yield fix.Fix(
-            int(points.sum()) / lane.steps,
-            change=fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps)),
-            conservative=change,
-            subject=eager_points.main_operator(profile, points & lane.launches),
-        )
+        joined = fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps))
+        subject = eager_points.main_operator(profile, points & lane.launches)
+        yield fix.Fix(int(points.sum()) / lane.steps, joined, change, subject=subject)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         share, by = context.eager_percent, context.best("frames")

@@ -247,11 +247,10 @@ class Deterministic(PricedCause):
         times = fix.slice_times(profile, np.union1d(sorting, filling))
         around = fix.enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
         scattering = around if around >= 0 else sorting[0]
-        yield fix.Fix(
-            subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
-            change=fix.without_work(profile, times, profile.of(fix.work_named, operators.scatters)),
-            times=int(fix.points_inside(profile, fix.slice_times(profile, sorting))[1].sum()) / lane.steps,
-        )
+        subject = trace.names[trace.name[scattering]], *most_called_at(profile, sorting)
+        change = fix.without_work(profile, times, profile.of(fix.work_named, operators.scatters))
+        count = int(fix.points_inside(profile, fix.slice_times(profile, sorting))[1].sum())
+        yield fix.Fix(count / lane.steps, change, subject=subject)
 
 
 class LowBandwidthKernel(PricedCause):

@@ -106,13 +106,10 @@ class HostTimeCause(PricedCause):
         lost[selected] = ns
         change = fix.in_sequence(fix.without_host_time(lost), fix.with_call_time(calls, 0))
         whole = self.whole_calls(profile, selected[ns > 0])
-        yield fix.Fix(
-            id=fix_id,
-            subject=self.subject(profile, selected, ns, calls),
-            change=fix.in_sequence(change, whole) if whole else change,
-            times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
-            conservative=change if whole else None,
-        )
+        times += int((calls & (lane.end > lane.begin)).sum())
+        changes = (fix.in_sequence(change, whole), change) if whole else (change,)
+        subject = self.subject(profile, selected, ns, calls)
+        yield fix.Fix(times / lane.steps, *changes, subject=subject, id=fix_id)
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
         """Return what takes most of the time, with the first user line of any part."""
@@ -361,13 +358,9 @@ class Synchronise(PricedCause):
             called = trace.names[name] if name >= 0 else fix.longest_call(profile, points)
             change = fix.without_calls(fix.time_inside(profile, times), points, inside | points)
             loops = _in_loops(profile, points)
-            yield fix.Fix(
-                id=f"synchronise:{called}:{file}:{line}",
-                subject=(called, file, line),
-                change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
-                times=int(points.sum()) / lane.steps,
-                conservative=change,
-            )
+            whole = fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change
+            count, fix_id = int(points.sum()), f"synchronise:{called}:{file}:{line}"
+            yield fix.Fix(count / lane.steps, whole, change, subject=(called, file, line), id=fix_id)
 
 
 class Copies(PricedCause):
@@ -402,12 +395,9 @@ class Copies(PricedCause):
             largest = work[[np.argmax(queue.dur[work])]]
             user = attribution.ancestor_causes(profile, lane.row[queue.point[largest]]).user
             name = trace.names[trace.name[queue.row[largest[0]]]]
-            yield fix.Fix(
-                id=f"copies:{direction}",
-                subject=(name, *location_of(profile, int(user[0]))),
-                change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
-                times=len(work) / lane.steps,
-            )
+            change = fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur))
+            subject = name, *location_of(profile, int(user[0]))
+            yield fix.Fix(len(work) / lane.steps, change, subject=subject, id=f"copies:{direction}")
 
 
 def _operator_advice(profile: Profile, row: WhatIf) -> str:

@@ -289,16 +289,12 @@ class RecurrentCells(PricedCause):
             return
         first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
         times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-        change, slower = (fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS))
+        changes = (fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS))
         is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
-        yield fix.Fix(
-            subject=("", *most_called_at(profile, forward)),
-            change=change,
-            # Of very many steps, the model contains only the first.
-            times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
-            conservative=slower,
-        )
+        # Of very many steps, the model contains only the first.
+        count = int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum())
+        yield fix.Fix(count / lane.steps, *changes, subject=("", *most_called_at(profile, forward)))
 
 
 class RepeatedOperators(PricedCause):
@@ -332,15 +328,10 @@ class RepeatedOperators(PricedCause):
         inside = calls[columns.ranges(loops.first, loops.last - loops.first)[1]]
         iteration = trace.name[calls[loops.first[0] : loops.second[0]]]
         names = list(dict.fromkeys(trace.names[name] for name in iteration.tolist()))
-        yield fix.Fix(
-            subject=(
-                f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})",
-                *most_called_at(profile, inside),
-            ),
-            change=fix.without_host_work(profile, times),
-            conservative=fix.in_sequence(),
-            times=int(loops.iterations.sum()) / lane.steps,
-        )
+        what = f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})"
+        changes = fix.without_host_work(profile, times), fix.in_sequence()
+        subject = what, *most_called_at(profile, inside)
+        yield fix.Fix(int(loops.iterations.sum()) / lane.steps, *changes, subject=subject)
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
@@ -378,17 +369,11 @@ def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterato
         return
     busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
     at_once = fix.in_sequence(fix.without_waiting(busy & lane.synchronises), fix.with_call_time(busy, 0))
-    change, conservative, optimistic = (
+    changes = (
         fix.in_sequence(at_once, fix.as_one_call(profile, times, replay_ns))
         for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
     )
-    yield fix.Fix(
-        id=fix_id,
-        change=change,
-        times=int(first.sum()) / lane.steps,
-        conservative=conservative,
-        optimistic=optimistic,
-    )
+    yield fix.Fix(int(first.sum()) / lane.steps, *changes, id=fix_id)
 
 
 def not_replayed(profile: Profile) -> fix.Times:

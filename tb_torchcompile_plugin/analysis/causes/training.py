@@ -71,13 +71,8 @@ class AnomalyMode(PricedCause):
         stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
         seen = fix.without_work(profile, fix.slice_times(profile, np.union1d(checks, stacks)))
         likely, most = (fix.in_sequence(seen, fix.without_host_time(ns)) for ns in _around_forwards(profile))
-        yield fix.Fix(
-            subject=(operators.NAN_CHECKS[0], "", 0),
-            change=seen if len(stacks) else likely,
-            times=compares / steps,
-            conservative=seen,
-            optimistic=None if len(stacks) else most,
-        )
+        changes = (seen,) if len(stacks) else (likely, seen, most)
+        yield fix.Fix(compares / steps, *changes, subject=(operators.NAN_CHECKS[0], "", 0))
 
 
 class RepeatedBackward(PricedCause):
@@ -192,13 +187,9 @@ class ZeroedGradients(PricedCause):
         additions = additions[fix.enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
         zeroed = fix.without_work(profile, zeroing)
         added = fix.without_work(profile, fix.slice_times(profile, additions))
-        yield fix.Fix(
-            subject=("zero_grad", "", 0),
-            # All micro-batches except the first have to accumulate.
-            change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
-            times=launches / lane.steps,
-            conservative=zeroed,
-        )
+        # All micro-batches except the first have to accumulate.
+        change = zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added)
+        yield fix.Fix(launches / lane.steps, change, zeroed, subject=("zero_grad", "", 0))
 
 
 class Batch(PricedCause):

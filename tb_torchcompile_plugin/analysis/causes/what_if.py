@@ -86,17 +86,9 @@ def after_ns(profile: Profile, change: Change) -> float:
 
 def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     """Return what a fix brings, for an unprofiled step where its length is known."""
-    now, (name, file, line) = profile.of(step_cost), fix.subject
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
-    return WhatIf(
-        id=fix.id,
-        kind=fix.kind,
-        name=name,
-        file=file,
-        line=line,
-        times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, change) for change in changes)),
-    )
+    predicted = prediction(profile.of(step_cost).step, *(after_ns(profile, change) for change in changes))
+    return WhatIf(fix.id, fix.kind, *fix.subject, fix.times, predicted)
 
 
 def _replayed(profile: Profile, changed: Model, slice_ns: int) -> tuple[float, float]:

@@ -183,10 +183,7 @@ def requested_graphs(profile: Profile) -> list[Graph]:
             if code >= 0
         }
     if profile.data is not None:
-        named |= {
-            (row.key.compile_id, record.direction_of(row.direction))
-            for row in profile.data.of(cuda_graph_recordings.graph_functions)
-        }
+        named |= {*profile.of(_functions)}
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
             spans = profile.data.summary.spans
@@ -244,16 +241,16 @@ def _compile_data(
     """Return one graph's functions, recordings (None where some may be of either direction) and why torch skips it."""
     if profile.data is None:
         return [], None, ""
-    functions = [
-        row
-        for row in profile.data.of(cuda_graph_recordings.graph_functions)
-        if (row.key.compile_id, record.direction_of(row.direction)) == graph
-    ]
     rows = [row for row in profile.of(cuda_graph_recordings.graph_recordings) if row.compile_id == graph[0]]
     recordings = [row for row in rows if row.direction == graph[1]]
     is_certain = all(row.direction is not None for row in rows)
     skips = (row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0])
-    return functions, recordings if is_certain else None, next(skips, "")
+    return profile.of(_functions).get(graph, []), recordings if is_certain else None, next(skips, "")
+
+
+def _functions(profile: Profile) -> dict[Graph, list[CudaGraphFunction]]:
+    rows = profile.data.of(cuda_graph_recordings.graph_functions) if profile.data else ()
+    return grouped(rows, lambda row: (row.key.compile_id, record.direction_of(row.direction)))
 
 
 def _state(
