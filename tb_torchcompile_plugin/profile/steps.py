@@ -271,7 +271,6 @@ class SteadySteps(NamedTuple):
     lengths: Int64s  # of these windows
     compiles: Mask  # which of all steps compile, or tune kernels, for so long that they are not steady
     device: int | None  # whose clock that is, None for the host's
-    host_ns: float  # mean on the host
 
     @property
     def step_ns(self) -> float:
@@ -323,7 +322,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     rows = np.flatnonzero(usable)
     windows = Intervals(steps.starts[rows], steps.ends[rows])
     host_ns = float(length[rows].mean())
-    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns)
+    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None)
     if gpu is None or incomplete[rows].any():
         return on_host
     whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)  # the last step has no known end
@@ -334,7 +333,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     if not is_gpu_bound_by(gpu_ns, host_ns, float(length[step].mean()), float(gpu.work[whole].mean())):
         return on_host
     windows = Intervals(gpu.begin[whole], gpu.end[whole])
-    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device, host_ns)
+    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device)
 
 
 class StepTime(msgspec.Struct, frozen=True):

@@ -47,9 +47,7 @@ _BREAK_ADVICE: dict[BreakKind, str] = {
     "print": "Print and log outside the compiled function",
     "item": "Keep the value in a tensor, or read it outside the compiled function",
     "data_dependent": "Compute both branches and select with torch.where, or use torch.cond",
-    "call": _REWRITE,
-    "builtin": _REWRITE,
-    "other": _REWRITE,
+    **dict.fromkeys(("call", "builtin", "other"), _REWRITE),
 }
 SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables that disable torch.compile
 _COMPILE = "`model = torch.compile(model)`"

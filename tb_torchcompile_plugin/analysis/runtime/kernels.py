@@ -296,17 +296,16 @@ def _triton(data: CompileData, kernel: Kernel) -> tuple[list[CompiledKernel], li
 
 def _launches(profile: Profile, rows: Launches, indices: Int64s) -> KernelLaunches:
     trace = profile.trace
-    start = trace.ts[rows.index[indices]]
-    order = np.argsort(start, kind="stable")
-    start, dur = start[order] - trace.window()[0], rows.dur[indices][order]
-    every = -(-len(order) // _MAX_POINTS)
+    indices = indices[np.argsort(trace.ts[rows.index[indices]], kind="stable")]
+    start, dur = trace.ts[rows.index[indices]] - trace.window()[0], rows.dur[indices]
+    every = -(-len(indices) // _MAX_POINTS)
     # The longest of a run of launches stands for it: what is slow now and then must not vanish.
-    runs = range(0, len(order), every)
+    runs = range(0, len(indices), every)
     shown = np.array([first + int(np.argmax(dur[first : first + every])) for first in runs], np.int64)
     return KernelLaunches(
         start_us=[us(ns) for ns in start[shown]],
         duration_us=[us(ns) for ns in dur[shown]],
-        row=rows.index[indices][order][shown].tolist(),
+        row=rows.index[indices][shown].tolist(),
         shown_every=every,
     )
 
