@@ -60,7 +60,17 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     caller = number[tree.parent]
     functions = np.flatnonzero(tree.python & (caller >= 0))
     net = _net_bytes(trace, index, caller[position], tree.index[functions], caller[functions])
-    return OperatorCalls(narrow(position), index, total, own, *net, work)
+    return OperatorCalls(
+        position=narrow(position),
+        index=index,
+        device_ns=total,
+        self_device_ns=own,
+        cpu_bytes=net[0],
+        self_cpu_bytes=net[1],
+        device_bytes=net[2],
+        self_device_bytes=net[3],
+        work=work,
+    )
 
 
 def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
