@@ -28,7 +28,7 @@ def _recording(path: str, only: str) -> RunSource:
     digested = _digests_alone(session, runs)
     run, worker, span = (digested, "", "") if digested else newest_span(runs, path)
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
-    compiled = {rank.rank: rank.data for rank in session.ranks(run)}
+    compiled = session.ranks(run)
     if digested:
         job = job_of_digests(digest_files(session.catalog.workers(run)))
         if job is None:

@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
@@ -178,15 +177,15 @@ class Session:
         """Return the same, with the packages that another process of the run compiled."""
         return with_makers(worker, self.catalog.workers(run), self.compile_data_of, self._compile_data)
 
-    def ranks(self, run: str) -> list[Rank]:
-        """Return each rank of a run that has compile data. Raises NotFound.
+    def ranks(self, run: str) -> dict[int, CompileData]:
+        """Return the compile data of each rank of a run that has any. Raises NotFound.
 
         Of two workers with one rank the later name counts.
         """
         workers = self.catalog.workers(run)
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
-        return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
+        return {rank: data for rank, data in data_of_ranks if data is not None}
 
     def poll_job(self, run: str, span: str = "") -> jobs.Job | Progress:
         """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.

@@ -81,8 +81,7 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
             )
         )
     return sorted(
-        rows,
-        key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, rank_in_stage(row.name), row.id),
+        rows, key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, rank_in_stage(row.name))
     )
 
 

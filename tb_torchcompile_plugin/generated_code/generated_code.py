@@ -24,13 +24,7 @@ from tb_torchcompile_plugin.generated_code.output_code import (
     parse_calls,
     parse_definitions,
 )
-from tb_torchcompile_plugin.generated_code.user_lines import (
-    distinct_lines,
-    lines_of,
-    node_lines,
-    node_rows,
-    provenance,
-)
+from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
 from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import cached_once
@@ -135,15 +129,14 @@ class GraphCode:
         return {node: path for graph in graphs for node, path in graph.items()}
 
     @cached_once
-    def _inputs(self) -> list[module_paths.Input]:
-        """The inputs of the graph that dynamo captured; [] where there are several."""
-        return module_paths.inputs(self._payload(self._captured[0])) if len(self._captured) == 1 else []
+    def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str], list[module_paths.Input]]:
+        """The statements of the graph after post-grad passes by node, and the shapes of its inputs.
 
-    @cached_once
-    def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
-        """The statements of the graph after post-grad passes by node, and the shapes of its inputs."""
+        With the inputs of the graph that dynamo captured; [] where there are several.
+        """
         text = next((text for name in POST_GRAD_GRAPHS if (text := self._text(name))), "")
-        return node_rows(text), module_paths.shapes(text)
+        captured = self._payload(self._captured[0]) if len(self._captured) == 1 else ""
+        return node_rows(text), module_paths.shapes(text), module_paths.inputs(captured)
 
     @cached_once
     def _modules_at(self) -> dict[tuple[str, int], list[str]]:
@@ -168,7 +161,7 @@ class GraphCode:
             frames = self.call_lines(consumer)
         # The comment at the definition is of its first call: another layer may call the same kernel at other lines.
         others = (frame for call in self.calls_of(definition)[1:] for frame in self.call_lines(call))
-        frames = distinct_lines((*frames, *others))
+        frames = module_paths.distinct_lines((*frames, *others))
         return frames, "comments" if frames else None
 
     def call_lines(self, call: CodeCall) -> list[Frame]:
@@ -201,9 +194,9 @@ class GraphCode:
         if paths := [self._captured_modules[node] for node in named if node in self._captured_modules]:
             return list(dict.fromkeys(paths))
         nodes = part.nodes if isinstance(part, Definition) else _call_nodes(part) or part.source_nodes
-        statements, primals = self._late
+        statements, primals, inputs = self._late
         lines = (statements[node][1] for node in nodes if node in statements)
-        if paths := module_paths.taken_primals(lines, self._inputs, primals):
+        if paths := module_paths.taken_primals(lines, inputs, primals):
             return list(dict.fromkeys(paths))
         frames = self.call_lines(part) if isinstance(part, CodeCall) else self.lines(part)[0]
         at_lines = [path for row in frames for path in self._modules_at.get((row.file, row.line), [])]

@@ -138,7 +138,6 @@ def _source(code: str, kernel: names.KernelDefinition) -> str:
 
 
 def _comment_above(code: str, end: int) -> str:
-    """Return the comment that ends there."""
     start = end
     while start > 0:
         line_start = code.rfind("\n", 0, start - 1) + 1
@@ -174,9 +173,7 @@ def generated_kernels(data: CompileData) -> list[GeneratedKernels]:
     rows: list[GeneratedKernels] = []
     for graph in data.summary.graphs:
         # A newer writer may have more categories.
-        by_category = grouped(
-            graph.kernels, lambda row: row.category if row.category in CATEGORIES else "other"
-        )
+        kernels = grouped(graph.kernels, lambda row: row.category if row.category in CATEGORIES else "other")
         rows += [
             GeneratedKernels(
                 compile_id=graph.key.compile_id,
@@ -185,10 +182,10 @@ def generated_kernels(data: CompileData) -> list[GeneratedKernels]:
                 graph_key=graph.graph_key or None,
                 output_code_file=graph.output_code_file,
                 category=category,
-                kernels=[kernel.name for kernel in by_category[category]],
+                kernels=[kernel.name for kernel in kernels[category]],
             )
             for category in CATEGORIES
-            if category in by_category
+            if category in kernels
         ]
     return rows
 

@@ -20,10 +20,8 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.torch_names import artifacts
+from tb_torchcompile_plugin.torch_names import artifacts, operators, python_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_call
-from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
-from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 
 
 def node_lines(graph: str) -> dict[str, Frame]:
@@ -91,7 +89,7 @@ def stack_lines(texts: Iterable[str]) -> list[Frame]:
 
 def _innermost(stacks: object) -> Iterator[Frame]:
     for stack in stacks if isinstance(stacks, list) else [stacks]:
-        *_, innermost = [None, *traceback_frames(str(stack))]
+        *_, innermost = [None, *python_frames.traceback_frames(str(stack))]
         if innermost:
             yield Frame(*innermost[:3], innermost.source or None)
 
@@ -114,13 +112,11 @@ def inputs(graph: str) -> list[Input]:
 def captured_modules(graph: str) -> dict[str, str]:
     """Return the path of its module for each node of the graph that dynamo captured, unless it has no line."""
     rows, frames = node_rows(graph), node_lines(graph)
-    modules_taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
+    taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
     owners: dict[str, str] = {}
-    for nodes in _calls_of_functions(list(modules_taken), frames):
-        container = common_module(path.rpartition(".")[0] for node in nodes for path in modules_taken[node])
-        owners |= {
-            node: common_module(modules_taken[node]) if modules_taken[node] else container for node in nodes
-        }
+    for nodes in _calls_of_functions(list(taken), frames):
+        container = common_module(path.rpartition(".")[0] for node in nodes for path in taken[node])
+        owners |= {node: common_module(taken[node]) if taken[node] else container for node in nodes}
     return owners
 
 
@@ -150,10 +146,8 @@ def common_module(paths: Iterable[str]) -> str:
 
 def _modules_taken(statement: str) -> list[str]:
     """Return the modules whose parameters a line takes, not counting what it deletes after it (`x = None`)."""
-    paths = (
-        artifacts.state_path(word)
-        for word in artifacts.WORD.findall(statement.split(";", 1)[0].partition("=")[2])
-    )
+    words = artifacts.WORD.findall(statement.partition(";")[0].partition("=")[2])
+    paths = map(artifacts.state_path, words)
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
@@ -183,5 +177,5 @@ def checkpoint_lines(data: CompileData, compile_id: str) -> list[Frame]:
             graph = read_payload(data, number)
             rows = node_rows(graph)
             lines = node_lines(graph).items()
-            frames += [frame for node, frame in lines if is_captured_checkpoint(rows[node][1])]
+            frames += [frame for node, frame in lines if operators.is_captured_checkpoint(rows[node][1])]
     return distinct_lines(frames)

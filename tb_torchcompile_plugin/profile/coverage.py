@@ -10,20 +10,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
-from tb_torchcompile_plugin.torch_names.slices import (
-    OPERATOR,
-    PROFILER_CATS,
-    TORCH_CATS,
-    is_profiler_step,
-    is_replay,
-    step_name,
-    step_number,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 Level = Literal["complete", "partial", "insufficient"]
 LEVELS: tuple[Level, ...] = ("complete", "partial", "insufficient")
@@ -74,18 +65,6 @@ def coverage(profile: Profile) -> Coverage:
     return Coverage(max((row.level for row in rows), key=LEVELS.index, default="complete"), rows)
 
 
-def threads_without_operators(profile: Profile) -> Int64s:
-    """Return the tracks that launch kernels, but have no operators and no labels.
-
-    A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
-    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
-    """
-    trace, calls = profile.trace, profile.of(launch_records).calls
-    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
-    has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
-    return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
-
-
 def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
     calls, lost = profile.of(launch_records)
     if not len(lost):
@@ -113,8 +92,14 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
 
 
 def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield the threads that launch kernels, but have no operators and no labels.
+
+    A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
+    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
+    """
     trace, calls = profile.trace, profile.of(launch_records).calls
-    tracks = profile.of(threads_without_operators)
+    eager = calls[~mask_of(trace.names, slices.is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
+    tracks = np.setdiff1d(trace.track[eager], trace.track[trace.call_rows])
     if not len(tracks):
         return
     count = int(np.isin(trace.track[calls], tracks).sum())
@@ -135,7 +120,7 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
     trace, steps = profile.trace, profile.of(StepWindows)
     launching, operating = (
         steps.holding(trace.ts[rows])
-        for rows in (profile.of(launch_records).calls, trace.select(cat=(OPERATOR,)))
+        for rows in (profile.of(launch_records).calls, trace.select(cat=(slices.OPERATOR,)))
     )
     # A loop that launches nothing on a GPU, and has no operators either, ran in a thread that was not recorded. One
     # that only launches CUDA graphs needs none.
@@ -156,10 +141,12 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
 
 def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
     """Yield the steps whose mark is missing between two others: the schedule numbers them."""
-    numbers = [step_number(name) for name in profile.of(StepWindows).names if is_profiler_step(name)]
+    numbers = [
+        slices.step_number(name) for name in profile.of(StepWindows).names if slices.is_profiler_step(name)
+    ]
     missing = sorted(set(range(min(numbers, default=0), max(numbers, default=-1))) - set(numbers))
     if 0 < len(missing) <= len(numbers):
-        names = [step_name(number) for number in missing]
+        names = [slices.step_name(number) for number in missing]
         yield CoverageRow(
             kind="step_marks",
             level="partial",
@@ -175,7 +162,9 @@ def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
 def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
     """Yield events of unsupported categories, such as those of other devices."""
     trace = profile.trace
-    unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats] or [False])
+    unread = np.array(
+        [cat not in slices.TORCH_CATS and cat not in slices.PROFILER_CATS for cat in trace.cats] or [False]
+    )
     rows = np.flatnonzero(unread[trace.cat])
     if len(rows):
         cats = sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})
@@ -193,7 +182,7 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
 def _processes(profile: Profile) -> Iterator[CoverageRow]:
     """Yield the processes that ran operators, if several: only files of known formats are split."""
     trace = profile.trace
-    tracks = np.unique(trace.track[trace.select(cat=(OPERATOR,))]).tolist()
+    tracks = np.unique(trace.track[trace.select(cat=(slices.OPERATOR,))]).tolist()
     pids = sorted({str(trace.tracks[track].pid) for track in tracks})
     if len(pids) > 1:
         yield CoverageRow(
@@ -250,7 +239,7 @@ def _times(profile: Profile) -> Iterator[CoverageRow]:
 def _graph_times(profile: Profile) -> Iterator[CoverageRow]:
     """Yield the kernels of CUDA graphs, if CUPTI's version can record wrong times of them."""
     trace, launch = profile.trace, profile.trace.launch_of()[profile.of(gpu_work).index]
-    count = int(mask_of(trace.names, is_replay)[trace.name[launch[launch >= 0]]].sum())
+    count = int(mask_of(trace.names, slices.is_replay)[trace.name[launch[launch >= 0]]].sum())
     version = trace.metadata.get("cupti_version")
     if count and isinstance(version, int) and version in _WRONG_GRAPH_TIMES:
         yield CoverageRow(

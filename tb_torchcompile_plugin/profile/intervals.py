@@ -75,9 +75,8 @@ def subtract(intervals: Intervals, others: Intervals) -> Intervals:
     times = np.concatenate((intervals.starts, intervals.ends, others.starts, others.ends))
     counts = (len(intervals.starts),) * 2 + (len(others.starts),) * 2
     order = np.argsort(times, kind="stable")
-    inside, hidden = (
-        np.cumsum(np.repeat(signs, counts)[order]) > 0 for signs in ((1, -1, 0, 0), (0, 0, 1, -1))
-    )
+    signs = (1, -1, 0, 0), (0, 0, 1, -1)
+    inside, hidden = (np.cumsum(np.repeat(sign, counts)[order]) > 0 for sign in signs)
     times = times[order]
     kept = np.flatnonzero(inside[:-1] & ~hidden[:-1] & (times[1:] > times[:-1]))
     return union(times[kept], times[kept + 1])

@@ -47,10 +47,8 @@ class Profile(Memoized):
     @property
     def source(self) -> AnswerSource:
         """What the answers about it are computed from."""
-        baseline, baseline_files = (
-            (self.baseline_run.run, self.baseline_run.files) if self.baseline_run else ("", ())
-        )
-        return AnswerSource((*self.files, *baseline_files), baseline)
+        run = self.baseline_run
+        return AnswerSource((*self.files, *(run.files if run else ())), run.run if run else "")
 
     @property
     def summary(self) -> CompileSummary | None:

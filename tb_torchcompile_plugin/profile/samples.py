@@ -4,23 +4,17 @@ By the handler's samples (writer/sampler.py). They only name time; how long some
 """
 
 from collections import Counter
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
-from tb_torchcompile_plugin.profile.columns import (
-    Floats,
-    distinct,
-    groups_of_equal,
-    mask_of,
-    ordinals,
-    ranges,
-    sums,
-)
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal, mask_of, ordinals, ranges, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.torch_names.slices import is_step
 
 # With so many samples of its line an interval needs no other steps. Measured on a loop and a short call after it: with
@@ -48,13 +42,6 @@ class Samples(NamedTuple):
     lines: list[SampledLine]
     # The program's lines that were on the stack, as indices into `lines`, the innermost last.
     stacks: list[tuple[int, ...]]
-
-
-class LinesOf(NamedTuple):
-    """The lines of intervals, as columns."""
-
-    line: Int64s  # index into `Samples.lines`, -1 where nothing was sampled
-    samples: Int64s  # of that line
 
 
 def samples(profile: Profile) -> Samples:
@@ -107,8 +94,8 @@ def _stacks(stored: PythonSamples, line_of: Int64s) -> list[tuple[int, ...]]:
     return stacks
 
 
-def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
-    """Return for each interval of a host thread the line in which most of it was sampled.
+def lines_of(profile: Profile, track: int, intervals: Intervals) -> tuple[Int64s, Int64s]:
+    """Return for each interval of a host thread the line in which most of it was sampled, -1 for none, and how often.
 
     A sample represents the time since the previous one, as far as that is in the interval: code that keeps the
     interpreter lock for long is sampled once. With few samples in it, an interval has the line of those at its position
@@ -121,21 +108,21 @@ def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
     since = sampled.time[on_track] - intervals.starts[interval]
     line, ns = sampled.line[on_track], np.minimum(sampled.ns[on_track], since)
     position = _positions(profile, track, intervals)
-    own = _longest(interval, line, ns, len(position))
-    at_position = _longest(position[interval], line, ns, len(position))
+    own, often = _longest(interval, line, ns, len(position))
+    others, often_there = (of[position] for of in _longest(position[interval], line, ns, len(position)))
     # One sample of another step does not name this one: in a recording of 160 ms that was wrong for up to 79 %.
-    is_own = (own.samples >= ENOUGH) | (at_position.samples[position] < ENOUGH)
-    return LinesOf(*(np.where(is_own, *both) for both in zip(own, (of[position] for of in at_position))))
+    is_own = (often >= ENOUGH) | (often_there < ENOUGH)
+    return np.where(is_own, own, others), np.where(is_own, often, often_there)
 
 
-def _longest(group: Int64s, line: Int64s, ns: Int64s, count: int) -> LinesOf:
-    """Return for each group of samples the line with most time."""
+def _longest(group: Int64s, line: Int64s, ns: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Return for each group of samples the line with most time, -1 for none, and how many samples that has."""
     pairs, pair = distinct(group, line)
     order = np.argsort(sums(pair, ns, pairs.shape[1]), kind="stable")  # the longest is written last
-    found = LinesOf(np.full(count, -1), np.zeros(count, np.int64))
-    found.line[pairs[0][order]] = pairs[1][order]
-    found.samples[pairs[0][order]] = np.bincount(pair, minlength=pairs.shape[1])[order]
-    return found
+    found, number = np.full(count, -1), np.zeros(count, np.int64)
+    found[pairs[0][order]] = pairs[1][order]
+    number[pairs[0][order]] = np.bincount(pair, minlength=pairs.shape[1])[order]
+    return found, number
 
 
 def _positions(profile: Profile, track: int, intervals: Intervals) -> Int64s:
@@ -210,65 +197,45 @@ def called_from(profile: Profile) -> dict[tuple[str, int], tuple[str, int]]:
 
 def _loop(stacks: list[tuple[int, ...]]) -> int:
     """Return how many of the outermost lines run the loop: those that all stacks share; of one stack not its last."""
-    shared = 0
-    for lines in zip(*stacks):
-        if len(set(lines)) > 1:
-            return shared
-        shared += 1
-    return shared - 1 if len(set(stacks)) == 1 else shared
+    shared = len(list(takewhile(lambda lines: len({*lines}) == 1, zip(*stacks))))
+    return shared - 1 if len({*stacks}) == 1 else shared
 
 
 def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> int:
     """Return the innermost line that two stacks share below the loop, -1 for none."""
-    shared = -1
-    for one, other in list(zip(sampled.stacks[first], sampled.stacks[second]))[loop:]:
-        if one != other:
-            break
-        shared = one
+    pairs = zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:])
+    *_, shared = -1, *(line for line, _ in takewhile(lambda lines: lines[0] == lines[1], pairs))
     return shared
 
 
-def _places(profile: Profile, track: int, times: Int64s) -> Floats:
+def _places(profile: Profile, track: int, times: Int64s) -> columns.Floats:
     """Return where in a step these times are, the same for the same slices of all steps; -1 outside of steps."""
-    windows, moments, places, length = profile.of(_StepPlaces).of(track)
+    windows, moments, places, length = profile.of(_step_places, track)
     step = within(windows, times)
     return np.where(step < 0, -1.0, np.interp(times, moments, places) - step * length)
 
 
-class _StepPlaces:
-    """By track the places of slices in their steps.
+def _step_places(profile: Profile, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
+    """Return the steps, moments in order of time, their places (of all steps in a row), and places of a step.
 
     A slice is at its number among the slices of the step in the middle by number of slices; between two that this has,
     time goes on evenly.
     """
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile, self._of = profile, dict[int, tuple[Intervals, Int64s, Int64s, int]]()
-
-    def of(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
-        """Return the steps, moments in order of time, their places (of all steps in a row), and places of a step."""
-        if track not in self._of:
-            self._of[track] = self._find(track)
-        return self._of[track]
-
-    def _find(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
-        trace, windows = self._profile.trace, self._profile.of(StepWindows).windows
-        if not len(windows.starts):
-            windows = Intervals(*(np.array([moment], np.int64) for moment in trace.window()))
-        rows = np.arange(*trace.track_bounds[track : track + 2])
-        rows = rows[~mask_of(trace.names, is_step)[trace.name[rows]]]
-        step = within(windows, trace.ts[rows])
-        rows, step = rows[step >= 0], step[step >= 0]
-        number, count = _numbers_in_step(trace.name[rows].astype(np.int64), step, len(windows.starts))
-        length = count + 2
-        # Where slices are in another order, those that come too early are left out.
-        place = step * length + number
-        follows = (number > 0) & (place > np.maximum.accumulate(np.append(-1, place))[:-1])
-        first = np.arange(len(windows.starts)) * length
-        moments = np.concatenate((windows.starts, trace.ts[rows[follows]], windows.ends))
-        places = np.concatenate((first, place[follows], first + count + 1))
-        order = np.lexsort((places, moments))
-        return windows, moments[order], places[order], length
+    trace, windows = profile.trace, profile.of(profiled_time)
+    rows = np.arange(*trace.track_bounds[track : track + 2])
+    rows = rows[~mask_of(trace.names, is_step)[trace.name[rows]]]
+    step = within(windows, trace.ts[rows])
+    rows, step = rows[step >= 0], step[step >= 0]
+    number, count = _numbers_in_step(trace.name[rows].astype(np.int64), step, len(windows.starts))
+    length = count + 2
+    # Where slices are in another order, those that come too early are left out.
+    place = step * length + number
+    follows = (number > 0) & (place > np.maximum.accumulate(np.append(-1, place))[:-1])
+    first = np.arange(len(windows.starts)) * length
+    moments = np.concatenate((windows.starts, trace.ts[rows[follows]], windows.ends))
+    places = np.concatenate((first, place[follows], first + count + 1))
+    order = np.lexsort((places, moments))
+    return windows, moments[order], places[order], length
 
 
 def _numbers_in_step(name: Int64s, step: Int64s, steps: int) -> tuple[Int64s, int]:

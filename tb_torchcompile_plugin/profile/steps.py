@@ -93,15 +93,11 @@ class StepWindows:
         self.starts: Int64s = trace.ts[rows]
         self.ends: Int64s = self.starts + trace.dur[rows]
         self.tracks: Int64s = trace.track[rows].astype(np.int64)  # of the threads that run them
-        if not len(rows):
-            self._infer(profile)
-
-    def _infer(self, profile: Profile) -> None:
-        """Cut the loop at the ends of the optimizer's calls, or at the calls of a compiled region."""
-        self.source, self.region, moments, track = _optimizer_calls(profile) or _region_calls(profile)
-        self.starts, self.ends = moments[:-1], moments[1:]
-        self.names = [f"step {number}" for number in range(1, len(moments))]
-        self.tracks = np.full(len(self.starts), track)
+        if not len(rows):  # the loop is cut at the ends of the optimizer's calls, or at the calls of a region
+            self.source, self.region, moments, track = _optimizer_calls(profile) or _region_calls(profile)
+            self.starts, self.ends = moments[:-1], moments[1:]
+            self.names = [f"step {number}" for number in range(1, len(moments))]
+            self.tracks = np.full(len(self.starts), track)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -275,7 +271,6 @@ class SteadySteps(NamedTuple):
     lengths: Int64s  # of these windows
     compiles: Mask  # which of all steps compile, or tune kernels, for so long that they are not steady
     device: int | None  # whose clock that is, None for the host's
-    host_ns: float  # mean on the host
 
     @property
     def step_ns(self) -> float:
@@ -315,11 +310,8 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if not len(steps):
         return None
-    length, compiles, incomplete = (
-        steps.ends - steps.starts,
-        profile.of(compiling_steps),
-        profile.of(incomplete_steps),
-    )
+    length = steps.ends - steps.starts
+    compiles, incomplete = profile.of(compiling_steps), profile.of(incomplete_steps)
     in_loop = np.ones(len(steps), bool)
     if gpu is not None and not len(steps.rows):
         # What is inferred may begin before the loop, and end behind it.
@@ -330,7 +322,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     rows = np.flatnonzero(usable)
     windows = Intervals(steps.starts[rows], steps.ends[rows])
     host_ns = float(length[rows].mean())
-    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns)
+    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None)
     if gpu is None or incomplete[rows].any():
         return on_host
     whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)  # the last step has no known end
@@ -341,7 +333,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     if not is_gpu_bound_by(gpu_ns, host_ns, float(length[step].mean()), float(gpu.work[whole].mean())):
         return on_host
     windows = Intervals(gpu.begin[whole], gpu.end[whole])
-    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device, host_ns)
+    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device)
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -387,8 +379,6 @@ def step_lengths(profile: Profile) -> Int64s:
 
 
 class _Unprofiled(NamedTuple):
-    """Steps without a profiler."""
-
     lengths: Int64s  # ns
     device: int | None = None  # the GPU that limits them, None for the host
 

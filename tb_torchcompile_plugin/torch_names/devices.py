@@ -69,14 +69,12 @@ def peak_of(name: str | None) -> Peak | None:
     if name is None:
         return None
     try:
-        peaks_of_user = msgspec.json.decode(
-            os.environ.get(VARIABLE, "").strip() or "{}", type=dict[str, Peak]
-        )
+        own_peaks = msgspec.json.decode(os.environ.get(VARIABLE, "").strip() or "{}", type=dict[str, Peak])
     except msgspec.DecodeError as error:
         example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
         raise ValueError(f"{VARIABLE} is invalid ({error}); example: {example}") from error
-    if name in peaks_of_user:
-        return peaks_of_user[name]
+    if name in own_peaks:
+        return own_peaks[name]
     if " MIG " in name:
         return None
     matches = (peak for pattern, peak in TABLE if re.fullmatch(pattern, name.strip(), re.IGNORECASE))

@@ -176,9 +176,8 @@ SHOW_MORE = "TORCHDYNAMO_VERBOSE=1"  # of what Dynamo itself cannot compile
 CUDAGRAPH_SKIPS = ("inductor", "cudagraph_skips")  # the counter, by group and name
 # Why CUDA graphs are not used torch writes to a logger alone, in words, and to no record.
 CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
-CUDAGRAPH_LIMIT_LOGGER = (
-    "torch._inductor.cudagraph_trees.__cudagraphs"  # of torch 2.15, when too many sizes came
-)
+# Of torch 2.15, when too many sizes came.
+CUDAGRAPH_LIMIT_LOGGER = "torch._inductor.cudagraph_trees.__cudagraphs"
 _OF_GRAPH = r"\[(?P<compile_id>[^\]]*)\] (?P<mode>\w+) graph hit "  # how that line begins
 _LAST_SILENT = (2, 8)  # the newest torch that writes no record of skipped frames
 _has_limit = contains(r"RecompileLimit|CacheLimitExceeded|recompile.limit|cache_size_limit|cache size limit")

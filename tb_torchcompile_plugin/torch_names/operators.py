@@ -179,7 +179,7 @@ _keeps_scores = equals(
 )
 
 
-def is_attention_score_step(operator: str) -> bool:
+def is_score_step(operator: str) -> bool:
     """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
     if is_fusible_in_graphs(operator):
         return operator.startswith("triton_poi_") and re.search(_BENDS, operator) is None
@@ -208,9 +208,8 @@ def heavy_work(operator: str) -> Heavy | None:
 
 # Autograd's backward: the nodes that it runs, on threads of its own.
 _NODE = "autograd::engine::evaluate_function: "  # around each node
-ACCUMULATES = (
-    f"{_NODE}torch::autograd::AccumulateGrad"  # where a gradient is kept, or added to one that is there
-)
+# Where a gradient is kept, or added to one that is there.
+ACCUMULATES = f"{_NODE}torch::autograd::AccumulateGrad"
 ADDITION = "aten::add_"  # of a gradient to one that is there
 # A reentrant checkpoint: it runs forward, and a backward of its own.
 CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"

@@ -87,8 +87,6 @@ is_zero_grad = begins(r"Optimizer\.zero_grad#")  # or giving the gradients back
 is_data_loading = begins(r"enumerate\(DataLoader\)#|.*\btorch[\\/]utils[\\/]data[\\/]")
 is_on_device = begins(r"Memcpy DtoD|Memset")  # a copy within a GPU, or a fill: work as a kernel does it
 is_replay = begins(r"(?:cuda|cu|hip)GraphLaunch")  # of a whole CUDA graph
-is_cudagraph_recording = equals(re.escape(RECORDING))
-is_cudagraph_preparation = equals(re.escape(NEW_FUNCTION))
 is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
 # the size of a batch that a label captures CUDA graphs for: vLLM's `capture_8_FULL`, or `bs=8`
 captured_size = first_group(r"(?:capture_|.*\bbs=)(\d+)(?!\d).*")
@@ -164,15 +162,12 @@ def compilation_id(name: str) -> str | None:
 
 def are_compiling(names: Sequence[str]) -> list[bool]:
     """Return for each of a trace's names whether torch's compiler works there: compiles, or tunes at a first run."""
-    functions_of_names = []
+    timed = []
     for name in names:
         data = _TIMED_DATA.match(name) if "compile_id=" in name else None
-        functions_of_names.append(timed_function(name) or (data and data["function"]))
-    functions = {*filter(None, functions_of_names), *COMPILATIONS, DYNAMO}
-    return [
-        function is not None or name in functions
-        for name, function in zip(names, functions_of_names, strict=True)
-    ]
+        timed.append(timed_function(name) or (data and data["function"]))
+    functions = {*filter(None, timed), *COMPILATIONS, DYNAMO}
+    return [function is not None or name in functions for name, function in zip(names, timed, strict=True)]
 
 
 def are_autotuning(names: Sequence[str]) -> list[bool]:

@@ -86,10 +86,8 @@ def named(
     track = next(code for code, track in enumerate(profile.trace.tracks) if track.tid == tid)
     starts, ends = (1000 * np.array(column, np.int64) for column in zip(*intervals))
     found, lines = lines_of(profile, track, Intervals(starts, ends)), profile.of(samples).lines
-    return [
-        (lines[line] if line >= 0 else None, count)
-        for line, count in zip(found.line.tolist(), found.samples.tolist(), strict=True)
-    ]
+    pairs = zip(*(column.tolist() for column in found), strict=True)
+    return [(lines[line] if line >= 0 else None, count) for line, count in pairs]
 
 
 THREADS = [slice_("aten::mm", 0, 9_000), slice_("aten::mm", 0, 9_000, tid=AUTOGRAD)]

@@ -1,4 +1,4 @@
-"""profile/steps.py, profile/model/clock.py: how long a step is by the host's clock, and by that of a GPU."""
+"""profile/steps.py, profile/model/model.py: how long a step is by the host's clock, and by that of a GPU."""
 
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus, utiliz
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart, step_breakdown
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     SteadySteps,
+    StepWindows,
     profiled_steps,
     steady_steps,
     step_bounds,
@@ -53,7 +54,8 @@ def measured(profile: Profile) -> tuple[float, int | None, int, str, float]:
     """Return the step time (µs), whose GPU's clock it is, of how many steps, their source, and the host's mean (µs)."""
     time, found = step_time(profile), steady(profile)
     assert time.clock == ("host" if time.device is None else "gpu") and time.profiled_us == time.step_us
-    return time.step_us, time.device, time.steps, time.source, found.host_ns / 1000
+    host_us = (profile.of(StepWindows).ends - profile.of(StepWindows).starts)[found.on_host].mean() / 1000
+    return time.step_us, time.device, time.steps, time.source, host_us
 
 
 def test_a_host_that_runs_ahead(tmp_path: Path) -> None:

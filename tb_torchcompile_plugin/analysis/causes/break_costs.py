@@ -14,15 +14,8 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, predict_fix, why_nothing
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
-    GraphBreakSite,
-    count_sites,
-    direct_cost,
-    ended_graphs,
-    graph_break_costs,
-    graph_break_sites,
-    unrecorded,
-)
+from tb_torchcompile_plugin.analysis.compile import graph_breaks
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_break_costs
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
@@ -60,7 +53,7 @@ def saved_us(profile: Profile) -> float | None:
     """Return by how much a step is shorter without its graph breaks; None where that is unknown, 0 without breaks."""
     if cost := profile.of(cost_of_breaks):
         return cost.gain_us
-    return 0.0 if profile.of(count_sites) == 0 else None
+    return 0.0 if profile.of(graph_breaks.count_sites) == 0 else None
 
 
 def direct_us(profile: Profile) -> float | None:
@@ -68,7 +61,7 @@ def direct_us(profile: Profile) -> float | None:
     steady = profile.of(steady_steps)
     if not steady or not profile.of(graph_break_costs):
         return profile.of(direct_of_span_us)
-    return float(profile.of(direct_cost).step_ns[steady.on_host].mean()) / 1000
+    return float(profile.of(graph_breaks.direct_cost).step_ns[steady.on_host].mean()) / 1000
 
 
 def direct_percent(profile: Profile) -> float | None:
@@ -79,12 +72,12 @@ def direct_percent(profile: Profile) -> float | None:
 
 def direct_of_span_us(profile: Profile) -> float | None:
     """Return the direct cost of all breaks of a span; None where none was measured."""
-    return us(profile.of(direct_cost).host_ns) if profile.of(graph_break_costs) else None
+    return us(profile.of(graph_breaks.direct_cost).host_ns) if profile.of(graph_break_costs) else None
 
 
 def break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites with their costs, most expensive first."""
-    rows, why = profile.of(graph_break_sites), profile.of(why_nothing)
+    rows, why = profile.of(graph_breaks.graph_break_sites), profile.of(why_nothing)
     priced = [_priced(profile, row, why, number < _MAX_PREDICTED) for number, row in enumerate(rows)]
     return sorted(priced, key=lambda row: -(row.saves_us or 0))
 
@@ -93,11 +86,11 @@ def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top:
     if why or not is_near_top:
         is_measured = row.host_us is not None
         return replace(row, why_no_cost=(why or _NOT_PREDICTED).rstrip(".")) if is_measured else row
-    gaps, ended = profile.of(break_gaps), ended_graphs(profile, row)
+    gaps, ended = profile.of(break_gaps), graph_breaks.ended_graphs(profile, row)
     times = gaps.times[[name in ended for name in gaps.broken]]
     if not len(times):  # none of its graphs is followed by another one
         return row
-    if len(profile.of(graph_break_sites)) == 1 and (cost := profile.of(cost_of_breaks)):
+    if len(profile.of(graph_breaks.graph_break_sites)) == 1 and (cost := profile.of(cost_of_breaks)):
         # The only site costs what all breaks cost: also the gaps after graphs that no resumed one follows.
         return replace(row, saves_us=cost.gain_us, saves_percent=cost.gain_percent, why_no_cost=None)
     closed, step_us = fix.in_sequence(*joined_graphs(profile, times)), profile.of(step_time).step_us
@@ -110,10 +103,10 @@ def headline(profile: Profile) -> str:
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
     is_known = profile.of(graph_break_costs) is not None
     if not sites:
-        return "No graph breaks." if profile.of(count_sites) == 0 else _UNKNOWN
+        return "No graph breaks." if profile.of(graph_breaks.count_sites) == 0 else _UNKNOWN
     count = plural(len(sites), "graph break site")
     if not is_known:
-        return f"{count}. The cost is unknown: {profile.of(unrecorded) or _AMBIGUOUS}"
+        return f"{count}. The cost is unknown: {profile.of(graph_breaks.unrecorded) or _AMBIGUOUS}"
     ran = [site for site in sites if site.host_us is not None or site.saves_us is not None]
     if not ran:
         reasons = dict.fromkeys(site.why_no_cost for site in sites if site.why_no_cost)
@@ -148,10 +141,8 @@ def span_with_costs(profile: Profile) -> Span:
 
 def source_with_costs(profile: Profile) -> Program:
     """Return the program's lines, with the costs of their graph breaks."""
-    program, costs = (
-        profile.of(source),
-        {f"graph_breaks:{site.key}": site.saves_us for site in profile.of(break_sites)},
-    )
+    program = profile.of(source)
+    costs = {f"graph_breaks:{site.key}": site.saves_us for site in profile.of(break_sites)}
     rows = [
         replace(row, breaks=[replace(mark, cost_us=costs.get(mark.row)) for mark in row.breaks])
         for row in program.rows
@@ -166,12 +157,9 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
         return
     gaps = profile.of(break_gaps).times
     closed, fused = joined_graphs(profile, gaps)
-    yield fix.Fix(
-        change=fix.in_sequence(closed, fused),
-        times=count / profile.of(launch_sequence).steps,
-        conservative=closed,
-        optimistic=fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True)),
-    )
+    optimistic = fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True))
+    steps = profile.of(launch_sequence).steps
+    yield fix.Fix(count / steps, fix.in_sequence(closed, fused), closed, optimistic)
 
 
 def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
@@ -280,9 +268,7 @@ def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tupl
         last, first = launches[previous[previous >= 0]], launches[following[following < len(launches)]]
         widened_begins[before] = np.maximum(lane.end[last], begins[before] - _REACH_NS)
         widened_ends[after] = np.minimum(lane.begin[first], ends[after] + _REACH_NS)
-        points += [
-            last[widened_begins[before] == lane.end[last]],
-            first[widened_ends[after] == lane.begin[first]],
-        ]
+        points.append(last[widened_begins[before] == lane.end[last]])
+        points.append(first[widened_ends[after] == lane.begin[first]])
     times = fix.on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
     return times, np.concatenate(points)

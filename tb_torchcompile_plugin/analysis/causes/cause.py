@@ -189,7 +189,6 @@ class PricedCause(Cause):
             s="" if once else "s",
             are="is" if once else "are",
             graphs=f"{times} compiled graph{'' if once else 's'}",
-            one=unit.one,
             each=each,
         )
         return words._replace(title=title, next_step=words.next_step.format(place=place))

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.gpu import Speed, faster
+from tb_torchcompile_plugin.analysis.causes.gpu import faster
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
@@ -99,12 +99,8 @@ class SmallCollectives(PricedCause):
             fix.with_call_time(points, (profile.of(model).own * left).astype(np.int64)),
         )
         fewer = fix.with_durations(work, (queue.dur[work] * left).astype(np.int64))
-        yield fix.Fix(
-            subject=(trace.names[trace.name[calls[0]]], "", 0),
-            change=fix.in_sequence(on_host, fewer),
-            times=len(calls) / lane.steps,
-            conservative=on_host,
-        )
+        subject = trace.names[trace.name[calls[0]]], "", 0
+        yield fix.Fix(len(calls) / lane.steps, fix.in_sequence(on_host, fewer), on_host, subject=subject)
 
 
 class DataParallel(Cause):
@@ -150,9 +146,8 @@ class SlowBackend(Cause):
 def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[fix.Fix]:
     """Yield these collectives overlapped with computation for their last ns: before that, they may only wait."""
     share = overlappable_share(profile, work, last)
-    return faster(
-        profile, Communication.kind, work, Speed(1 - OVERLAP_GAIN * share, 1.0, 1 - share), part=last
-    )
+    speed = 1 - OVERLAP_GAIN * share, 1.0, 1 - share
+    return faster(profile, Communication.kind, work, speed, part=last)
 
 
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:

@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
-from tb_torchcompile_plugin.analysis.causes.payback import measured_step, run_facts
+from tb_torchcompile_plugin.analysis.causes.payback import measured_step, payback, run_facts
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
@@ -158,7 +158,7 @@ class CompileDoesNotPay(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         if context.profile.baseline_run is None or not context.profile.of(run_facts).compiled:
             return
-        result = context.compared()
+        result = context.profile.of(payback)
         gain = result.gain[0]
         if gain.determined_by != "measured" or gain.verdict != "not_worth_it":
             return

@@ -7,7 +7,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
-from tb_torchcompile_plugin.analysis.causes.payback import Payback
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
@@ -24,9 +23,7 @@ from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, shar
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import GENERATED
-from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
-from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
+from tb_torchcompile_plugin.torch_names import kernels, python_frames, slices
 
 Row = TypeVar("Row")
 
@@ -34,15 +31,9 @@ Row = TypeVar("Row")
 class SpanContext:
     """A profiled span, with facts that several causes share."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        predicted: Callable[[Profile], list[WhatIf]],
-        compared: Callable[[Profile], Payback],
-    ) -> None:
-        """Take the functions that predict fixes, and that compare the span with its baseline run."""
-        self.profile = profile
-        self._predicted, self._compared = predicted, compared
+    def __init__(self, profile: Profile, predicted: Callable[[Profile], list[WhatIf]]) -> None:
+        """Take the function that predicts fixes."""
+        self.profile, self._predicted = profile, predicted
         self.summary = profile.summary  # of what the worker compiled
         self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
         self.found: list[Finding] = []  # by causes that were evaluated before
@@ -62,7 +53,7 @@ class SpanContext:
         # Frames that torch runs eagerly because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.ran_eager]
         # Profiler hooks that torch compiled.
-        self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
+        self.hooks = [row for row in self.rows(compilations) if python_frames.is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
         keys = {key_of(row.key) for row in again}
         self.recompilations = [row for row in compiled if key_of(row.key) in keys]
@@ -82,13 +73,13 @@ class SpanContext:
         else:
             # Operators inside a region count as compiled here, even if the region has no operations.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
-        generated = GENERATED.intersection(profile.of(gpu_work).categories)
+        generated = kernels.GENERATED.intersection(profile.of(gpu_work).categories)
         if not eager or generated or profile.of(ran_packages):
             return False
-        if not profile.of(region_calls) and any(map(is_region, trace.names)):
+        if not profile.of(region_calls) and any(map(slices.is_region, trace.names)):
             return False  # of torch before 2.6: regions without ids
         regions = [call.index for call in profile.of(compiled_calls)]
-        rows = np.array([*regions, *host_slices(trace, is_graph).tolist()], np.int64)
+        rows = np.array([*regions, *host_slices(trace, slices.is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
 
     def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
@@ -102,10 +93,6 @@ class SpanContext:
     def fixes_of(self, kind: str) -> list[WhatIf]:
         """Return the fixes of a kind with their predicted gains, largest gain first."""
         return [row for row in self.profile.of(self._predicted) if row.kind == kind]
-
-    def compared(self) -> Payback:
-        """Return how the span compares with its baseline run."""
-        return self.profile.of(self._compared)
 
     def share(self, us: float | None) -> float:
         """Return the percentage of the profiled time, 0 if it is unknown."""

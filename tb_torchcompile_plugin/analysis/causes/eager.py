@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes import break_costs, eager_points, fix
+from tb_torchcompile_plugin.analysis.causes import break_costs, compiling, eager_points, fix, payback, what_if
 from tb_torchcompile_plugin.analysis.causes.cause import (
     Cause,
     PricedCause,
@@ -17,10 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     split_code,
     step_after,
 )
-from tb_torchcompile_plugin.analysis.causes.compiling import at_recompile_limit
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.payback import measured_step
-from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of
@@ -29,12 +26,7 @@ from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per
 from tb_torchcompile_plugin.compile_log.compile_rows import parse_graph_break
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    calls_by_id,
-    calls_cut_by_breaks,
-    logged_times,
-    resumes,
-)
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.intervals import within
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
@@ -55,9 +47,7 @@ _BREAK_ADVICE: dict[BreakKind, str] = {
     "print": "Print and log outside the compiled function",
     "item": "Keep the value in a tensor, or read it outside the compiled function",
     "data_dependent": "Compute both branches and select with torch.where, or use torch.cond",
-    "call": _REWRITE,
-    "builtin": _REWRITE,
-    "other": _REWRITE,
+    **dict.fromkeys(("call", "builtin", "other"), _REWRITE),
 }
 SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables that disable torch.compile
 _COMPILE = "`model = torch.compile(model)`"
@@ -172,7 +162,7 @@ class NothingCompiled(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         if not context.nothing_compiled or context.given_up or context.hooks:
             return
-        gain = context.compared().gain[0] if context.profile.baseline_run else None
+        gain = context.profile.of(payback.payback).gain[0] if context.profile.baseline_run else None
         # If the same program was recorded compiled.
         measured = gain if gain and gain.determined_by == "measured" and gain.compiled_run else None
         if measured and measured.verdict == "not_worth_it":
@@ -180,12 +170,12 @@ class NothingCompiled(Cause):
         cause, by, is_minor = eager_cause(context), context.best("eager"), False
         predicted, why = by.predicted if by else None, cause.why
         if measured and measured.verdict == "worth_it":
-            by, predicted = None, measured_step(measured, is_eager=True)
+            by, predicted = None, payback.measured_step(measured, is_eager=True)
             why = f"run {measured.compiled_run} is the same program, compiled"
         elif predicted and predicted.gain_percent >= thresholds.gain_percent:
             why += f". {saves_up_to(predicted, 'With torch.compile', context.time_unit)}"
         else:  # no alarm if compiling gains little, or if the model predicts no gain
-            is_minor = predicted is not None or context.profile.of(why_nothing) is None
+            is_minor = predicted is not None or context.profile.of(what_if.why_nothing) is None
         yield self.finding(
             f"No compiled code runs in {'the profiled steps' if context.steps else 'this span'}: {why}",
             cause.next_step,
@@ -333,12 +323,9 @@ class FrameGivenUp(PricedCause):
             fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
         )
         gaps = break_costs.gaps_between(profile, profile.of(eager_points.calls_in_given_up)).times
-        yield fix.Fix(
-            int(points.sum()) / lane.steps,
-            change=fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps)),
-            conservative=change,
-            subject=eager_points.main_operator(profile, points & lane.launches),
-        )
+        joined = fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps))
+        subject = eager_points.main_operator(profile, points & lane.launches)
+        yield fix.Fix(int(points.sum()) / lane.steps, joined, change, subject=subject)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         share, by = context.eager_percent, context.best("frames")
@@ -369,7 +356,7 @@ class FrameGivenUp(PricedCause):
             where=[where],
         )
 
-    def unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
+    def unexplained(self, context: SpanContext, by: what_if.WhatIf) -> Finding:
         calls = context.profile.of(lookups_in_vain) / context.step_count
         times, each = count_per_step(calls, context.where)
         line = at_line(by.file, by.line)
@@ -571,8 +558,7 @@ def _profiled_ns(context: SpanContext) -> tuple[int, int]:
 
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
-    """Return how much of the profiled time these calls take."""
-    return context.inside_us(logged_times(calls, context.profile.trace.base_ns))
+    return context.inside_us(regions.logged_times(calls, context.profile.trace.base_ns))
 
 
 def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:
@@ -608,14 +594,14 @@ def why_given_up(data: CompileData, row: Problem) -> tuple[str, str]:
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can continue after it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
-    _, advice = at_recompile_limit(data, row)
+    _, advice = compiling.at_recompile_limit(data, row)
     return "it hit the recompile limit", advice
 
 
 def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:
     """Return the sites that ran in the span, most expensive first; without costs the most frequent first."""
-    calls, lines = context.profile.of(calls_by_id), context.profile.of(resumes)
-    cut = {call.compile_id for call in context.profile.of(calls_cut_by_breaks)} if lines else ()
+    calls, lines = context.profile.of(regions.calls_by_id), context.profile.of(regions.resumes)
+    cut = {call.compile_id for call in context.profile.of(regions.calls_cut_by_breaks)} if lines else ()
     rows = context.profile.of(break_costs.break_sites)
     priced = [row for row in rows if row.saves_us is not None or row.host_us is not None]
     ran = [row for row in rows if cut and cut.intersection(row.compile_ids)]

@@ -50,8 +50,6 @@ def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]
 
 
 def _only_on_gpu(change: fix.Change) -> fix.Change:
-    """Return the change without its effect on the host."""
-
     def only_on_gpu(model: Model) -> Model:
         changed = change(model)
         return model._replace(dur=changed.dur, gap=changed.gap, latency=changed.latency)

@@ -6,7 +6,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.ranking import AnyFinding, sort_findings
 from tb_torchcompile_plugin.analysis.causes.registry import BY_ID, CAUSES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, predicted_fixes
@@ -44,7 +43,7 @@ def compile_findings(data: CompileData) -> list[Finding]:
 
 def span_context(profile: Profile) -> SpanContext:
     """Return what several causes ask about a span."""
-    return SpanContext(profile, predicted_fixes, payback)
+    return SpanContext(profile, predicted_fixes)
 
 
 def span_findings(profile: Profile) -> list[Finding]:
@@ -69,16 +68,11 @@ def _supersedes(profile: Profile, other: Finding, row: Finding) -> bool:
 
 
 def _superseding(row: Finding) -> tuple[str, ...]:
-    """Return the ids of the causes that supersede the cause of a finding."""
     cause = BY_ID.get(row.rule)
     return cause.superseded_by if cause else ()
 
 
-def unreported(of_data: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
+def unreported(rows: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
     """Return the findings of compile data that the findings of spans do not show already."""
     shown, causes = {(row.rule, row.row) for row in of_spans}, {row.rule for row in of_spans}
-    return [
-        row
-        for row in of_data
-        if (row.rule, row.row) not in shown and not causes.intersection(_superseding(row))
-    ]
+    return [row for row in rows if (row.rule, row.row) not in shown and causes.isdisjoint(_superseding(row))]

@@ -105,6 +105,11 @@ def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
     return changed
 
 
+def without_calls(ns: Int64s, waits: Bools, calls: Bools) -> Change:
+    """Take this much off each host segment, do not wait in these calls, and let these take no time."""
+    return in_sequence(without_host_time(ns), without_waiting(waits), with_call_time(calls, 0))
+
+
 def in_sequence(*changes: Change) -> Change:
     """Apply changes one after the other."""
     return lambda model: reduce(lambda changed, change: change(changed), changes, model)
@@ -206,11 +211,7 @@ def time_inside(profile: Profile, times: Times) -> Int64s:
 def without_host_work(profile: Profile, times: Times, kept: Bools | None = None) -> Change:
     """Remove host work in these times, except the calls that are kept."""
     inside, _ = points_inside(profile, times)
-    return in_sequence(
-        without_host_time(time_inside(profile, times)),
-        without_waiting(inside),
-        with_call_time(inside if kept is None else inside & ~kept, 0),
-    )
+    return without_calls(time_inside(profile, times), inside, inside if kept is None else inside & ~kept)
 
 
 def as_one_call(profile: Profile, times: Times, ns: int) -> Change:

@@ -18,13 +18,8 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.intervals import Int64s, within
-from tb_torchcompile_plugin.profile.model.attribution import (
-    Attribution,
-    ancestor_causes,
-    culprits,
-    location_of,
-    most_called_at,
-)
+from tb_torchcompile_plugin.profile.model import attribution
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, culprits, location_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
@@ -32,9 +27,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import operators, python_frames
-from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
+from tb_torchcompile_plugin.torch_names import libraries, operators, python_frames, slices
 
 # Chosen on the external programs of docs/benchmarks.md.
 _LOOP = 4  # values per step, read one after the other
@@ -82,7 +75,7 @@ class HostTimeCause(PricedCause):
 
     def words_of(self, row: WhatIf) -> Words:
         """Name a known library if its function takes the time."""
-        work = library_work(row.name)
+        work = libraries.library_work(row.name)
         if work is None:
             return self.words
         return Words(f"{work.library} {work.does}{{place}}", work.next_step, "Without this time")
@@ -93,7 +86,7 @@ class HostTimeCause(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
-        kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
+        kinds = np.array([slices.call_kind(name) == self.kind for name in trace.names], bool)
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
         groups: dict[str, list[int]] = {self.kind: []} if calls.any() else {}
         for code, culprit in enumerate(blamed.culprits):
@@ -113,13 +106,10 @@ class HostTimeCause(PricedCause):
         lost[selected] = ns
         change = fix.in_sequence(fix.without_host_time(lost), fix.with_call_time(calls, 0))
         whole = self.whole_calls(profile, selected[ns > 0])
-        yield fix.Fix(
-            id=fix_id,
-            subject=self.subject(profile, selected, ns, calls),
-            change=fix.in_sequence(change, whole) if whole else change,
-            times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
-            conservative=change if whole else None,
-        )
+        times += int((calls & (lane.end > lane.begin)).sum())
+        changes = (fix.in_sequence(change, whole), change) if whole else (change,)
+        subject = self.subject(profile, selected, ns, calls)
+        yield fix.Fix(times / lane.steps, *changes, subject=subject, id=fix_id)
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
         """Return what takes most of the time, with the first user line of any part."""
@@ -309,7 +299,7 @@ class DriverAllocations(HostTimeCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        return _FREED if is_free(row.name) else self.words
+        return _FREED if slices.is_free(row.name) else self.words
 
     def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
         """Return the calls that allocate, together with those that free if there are about as many.
@@ -318,11 +308,11 @@ class DriverAllocations(HostTimeCause):
         """
         names, name = profile.trace.names, profile.trace.name
         rows = np.union1d(profile.of(host_segments).row[selected], profile.of(launch_sequence).row[calls])
-        frees = columns.mask_of(names, is_free)[name[rows]]
+        frees = columns.mask_of(names, slices.is_free)[name[rows]]
         freeing, allocating = rows[frees], rows[~frees]
         groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
         called = [names[np.bincount(name[group]).argmax()] for group in groups if len(group)]
-        return " and ".join(called), *most_called_at(profile, groups[0])
+        return " and ".join(called), *attribution.most_called_at(profile, groups[0])
 
 
 class ModuleLoad(HostTimeCause):
@@ -358,7 +348,7 @@ class Synchronise(PricedCause):
         waits = lane.synchronises & profile.of(model).waits.any(axis=1)
         operators = fix.outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
         callers = np.where(lane.row >= 0, trace.parent[lane.row], -1)
-        asked_by = ancestor_causes(profile, np.where(operators >= 0, operators, callers))
+        asked_by = attribution.ancestor_causes(profile, np.where(operators >= 0, operators, callers))
         for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
             points = waits & (asked_by.name == name) & (asked_by.user == user)
             times = fix.slice_times(profile, np.unique(operators[points & (operators >= 0)]))
@@ -366,19 +356,11 @@ class Synchronise(PricedCause):
             inside &= ~profile.of(fix.launches_kernels)
             file, line = location_of(profile, user)
             called = trace.names[name] if name >= 0 else fix.longest_call(profile, points)
-            change = fix.in_sequence(
-                fix.without_host_time(fix.time_inside(profile, times)),
-                fix.without_waiting(points),
-                fix.with_call_time(inside | points, 0),
-            )
+            change = fix.without_calls(fix.time_inside(profile, times), points, inside | points)
             loops = _in_loops(profile, points)
-            yield fix.Fix(
-                id=f"synchronise:{called}:{file}:{line}",
-                subject=(called, file, line),
-                change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
-                times=int(points.sum()) / lane.steps,
-                conservative=change,
-            )
+            whole = fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change
+            count, fix_id = int(points.sum()), f"synchronise:{called}:{file}:{line}"
+            yield fix.Fix(count / lane.steps, whole, change, subject=(called, file, line), id=fix_id)
 
 
 class Copies(PricedCause):
@@ -411,14 +393,11 @@ class Copies(PricedCause):
             behind = np.concatenate(([False], points[:-1])) & lane.synchronises
             behind &= profile.of(model).waits.any(axis=1)
             largest = work[[np.argmax(queue.dur[work])]]
-            user = ancestor_causes(profile, lane.row[queue.point[largest]]).user
+            user = attribution.ancestor_causes(profile, lane.row[queue.point[largest]]).user
             name = trace.names[trace.name[queue.row[largest[0]]]]
-            yield fix.Fix(
-                id=f"copies:{direction}",
-                subject=(name, *location_of(profile, int(user[0]))),
-                change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
-                times=len(work) / lane.steps,
-            )
+            change = fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur))
+            subject = name, *location_of(profile, int(user[0]))
+            yield fix.Fix(len(work) / lane.steps, change, subject=subject, id=f"copies:{direction}")
 
 
 def _operator_advice(profile: Profile, row: WhatIf) -> str:
@@ -452,10 +431,10 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     """Return the calls of such libraries, except those that call back into the program, which a step needs."""
     trace = profile.trace
     calls = calls[calls >= 0]
-    calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
+    calls = calls[columns.mask_of(trace.names, libraries.is_library_work)[trace.name[calls]]]
     if not len(calls):
         return calls
-    functions = columns.host_slices(trace, python_frames.is_program_function, (PYTHON_FUNCTION,))
+    functions = columns.host_slices(trace, python_frames.is_program_function, (slices.PYTHON_FUNCTION,))
     around = first_ancestor(trace.parent, functions, columns.mask_at(calls, len(trace)))
     return np.setdiff1d(calls, around)
 
@@ -466,18 +445,14 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
     numbers = [
         number
         for number, line in enumerate(profile.of(samples).lines)
-        if (line.file, line.line) in lines and is_library_work(line.called)
+        if (line.file, line.line) in lines and libraries.is_library_work(line.called)
     ]
     if not numbers:
         return None
     points = np.isin(lines_around(profile, lane.track.astype(np.int64), lane.begin), numbers)
     middle = (segments.begin + segments.end) // 2
     inside = np.isin(lines_around(profile, lane.track[segments.point].astype(np.int64), middle), numbers)
-    return fix.in_sequence(
-        fix.without_host_time(np.where(inside, segments.ns, 0)),
-        fix.without_waiting(points),
-        fix.with_call_time(points, 0),
-    )
+    return fix.without_calls(np.where(inside, segments.ns, 0), points, points)
 
 
 def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:

@@ -8,13 +8,10 @@ from itertools import chain
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes import fix, host, training, what_if
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
-from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
-from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
-from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     cudagraph_skips,
     skipped_graphs,
@@ -36,9 +33,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.caches import MOVED_INPUT_ACTION, SHAPE_LIMIT
-from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
+from tb_torchcompile_plugin.torch_names import caches, operators, slices
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 _MANY_CALLS = 4  # of one graph per step, from which a larger batch is advised; chosen on the recordings
@@ -51,9 +46,9 @@ _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 _MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
-    "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{SHAPE_LIMIT} = None`",
+    "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{caches.SHAPE_LIMIT} = None`",
     "managed input re-recording": "Pass the same tensors in each step, or let torch copy them: "
-    f'`{MOVED_INPUT_ACTION} = "copy"`',
+    f'`{caches.MOVED_INPUT_ACTION} = "copy"`',
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
     "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
     "dynamic": "Give the graph static shapes: pad inputs, or use torch.compile(..., dynamic=False)",
@@ -85,7 +80,7 @@ class LaunchBound(PricedCause):
         "With CUDA graphs",
     )
 
-    def words_of(self, row: WhatIf) -> Words:
+    def words_of(self, row: what_if.WhatIf) -> Words:
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -117,7 +112,7 @@ class LaunchBound(PricedCause):
             yield from _launched_as_one(profile, fix_id, profile.of(fix.graph_times, is_changing))
 
 
-class GraphCapture(HostTimeCause):
+class GraphCapture(host.HostTimeCause):
     """CUDA graphs are on, but calls of a compiled graph are not replayed.
 
     They are recorded again (new sizes, moved parameters or inputs, results that are still in use) or run kernel by
@@ -294,18 +289,12 @@ class RecurrentCells(PricedCause):
             return
         first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
         times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-        change, conservative = (
-            fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS)
-        )
+        changes = (fix.as_one_call(profile, times, ns) for ns in (_SEQUENCE_NS, 4 * _SEQUENCE_NS))
         is_aten = columns.mask_of(trace.names, lambda name: name.startswith(operators.ATEN))[trace.name]
         forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
-        yield fix.Fix(
-            subject=("", *most_called_at(profile, forward)),
-            change=change,
-            # Of very many steps, the model contains only the first.
-            times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
-            conservative=conservative,
-        )
+        # Of very many steps, the model contains only the first.
+        count = int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum())
+        yield fix.Fix(count / lane.steps, *changes, subject=("", *most_called_at(profile, forward)))
 
 
 class RepeatedOperators(PricedCause):
@@ -339,15 +328,10 @@ class RepeatedOperators(PricedCause):
         inside = calls[columns.ranges(loops.first, loops.last - loops.first)[1]]
         iteration = trace.name[calls[loops.first[0] : loops.second[0]]]
         names = list(dict.fromkeys(trace.names[name] for name in iteration.tolist()))
-        yield fix.Fix(
-            subject=(
-                f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})",
-                *most_called_at(profile, inside),
-            ),
-            change=fix.without_host_work(profile, times),
-            conservative=fix.in_sequence(),
-            times=int(loops.iterations.sum()) / lane.steps,
-        )
+        what = f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})"
+        changes = fix.without_host_work(profile, times), fix.in_sequence()
+        subject = what, *most_called_at(profile, inside)
+        yield fix.Fix(int(loops.iterations.sum()) / lane.steps, *changes, subject=subject)
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
@@ -369,7 +353,7 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True; otherwise each size is recorded. "
             f"The prediction excludes {'it' if len(names) == 1 else 'them'}"
         )
-    if context.best(ZeroedGradients.kind):  # torch raises an error in the second step
+    if context.best(training.ZeroedGradients.kind):  # torch raises an error in the second step
         advice += (
             ". First use optimizer.zero_grad(set_to_none=True): gradients that are kept are outputs of an earlier "
             "CUDA graph run, which torch refuses to overwrite"
@@ -385,17 +369,11 @@ def _launched_as_one(profile: Profile, fix_id: str, times: fix.Times) -> Iterato
         return
     busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
     at_once = fix.in_sequence(fix.without_waiting(busy & lane.synchronises), fix.with_call_time(busy, 0))
-    change, conservative, optimistic = (
+    changes = (
         fix.in_sequence(at_once, fix.as_one_call(profile, times, replay_ns))
         for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
     )
-    yield fix.Fix(
-        id=fix_id,
-        change=change,
-        times=int(first.sum()) / lane.steps,
-        conservative=conservative,
-        optimistic=optimistic,
-    )
+    yield fix.Fix(int(first.sum()) / lane.steps, *changes, id=fix_id)
 
 
 def not_replayed(profile: Profile) -> fix.Times:
@@ -459,4 +437,4 @@ def _is_of_layers(name: str) -> bool:
     is_layer = (
         operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
     )
-    return is_layer or operators.is_backward(name) or is_zero_grad(name)
+    return is_layer or operators.is_backward(name) or slices.is_zero_grad(name)

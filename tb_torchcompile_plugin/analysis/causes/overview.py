@@ -6,27 +6,17 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import registry, scenario, what_if
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback, payback_sentence
-from tb_torchcompile_plugin.analysis.causes.registry import PRICED
-from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
-from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
+from tb_torchcompile_plugin.analysis.compile import compile_time, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
-from tb_torchcompile_plugin.analysis.compile.compile_time import (
-    compile_overlap,
-    count_compilations,
-    overlap_headline,
-    total_s,
-)
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, Panel
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, significant
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
+from tb_torchcompile_plugin.analysis.runtime import compiled_regions, step_breakdown, step_picture
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling
-from tb_torchcompile_plugin.analysis.runtime.step_picture import how_steps_were_found, time_unit
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -72,13 +62,13 @@ def overview(about: Profile | CompileData) -> Overview:
     if isinstance(about, CompileData):
         sentence = f"{'' if about.has_trace else 'No trace was read. '}{about.of(compiled_sentence)}"
         return Overview(sentence, sentence, list(counts(about)), [])
-    step, of = about.of(headline), about.of(time_unit)
+    step, of = about.of(headline), about.of(step_picture.time_unit)
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in about.of(findings).findings if not row.advised]
     gains = [
-        f"{PRICED[row.kind].filled(row, of).title} (worth {percent(row.predicted.gain_percent, 2)} of {of.one})"
-        for row in about.of(predicted_fixes)
-        if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
+        f"{registry.PRICED[row.kind].filled(row, of).title} (worth {percent(gain, 2)} of {of.one})"
+        for row in about.of(scenario.predicted_fixes)
+        if thresholds.considered_percent <= (gain := row.predicted.gain_percent) < thresholds.gain_percent
     ]
     basis = OverviewCount(
         _capitalized(about.of(_basis)), "step", "steps", "The steps that the sentence above is about"
@@ -103,7 +93,7 @@ def headline(profile: Profile) -> str:
         return step_sentence(profile)
     first = first_change(profile.of(findings).findings)
     if first is None:
-        return step_sentence(profile, "" if profile.of(why_nothing) else NOTHING_FASTER)
+        return step_sentence(profile, "" if profile.of(what_if.why_nothing) else NOTHING_FASTER)
     return step_sentence(profile, first.title)
 
 
@@ -124,7 +114,7 @@ def headline_with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, what it is the mean of, and what was compiled."""
     basis = profile.of(_basis)
     step = f"{step} {_capitalized(basis)}." if basis else step
-    overlap = profile.of(compile_overlap)
+    overlap = profile.of(compile_time.compile_overlap)
     if overlap is None:
         return f"{step} {compiled_sentence(profile.data, '')}"
     spent = f"including {duration(overlap.inside_us)}" if overlap.inside_us else "none"
@@ -158,11 +148,11 @@ def _basis(profile: Profile) -> str:
     mean = f"{'mean of ' if number > 1 else ''}{plural(number, kind)}"
     if step.unprofiled_steps:
         mean += f", {duration(step.profiled_us)} while profiling"
-    compiles = profile.of(compiling).steps
+    compiles = profile.of(step_breakdown.compiling).steps
     without = f"excluding {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
     if compiles == len(profile.of(StepWindows)):  # none is left out
         without = "which compiles" if compiles == 1 else "all of which compile"
-    return ", ".join(filter(None, (mean, without, profile.of(how_steps_were_found))))
+    return ", ".join(filter(None, (mean, without, profile.of(step_picture.how_steps_were_found))))
 
 
 def _busy(profile: Profile) -> str:
@@ -185,10 +175,10 @@ def counts(about: Profile | CompileData) -> Iterator[OverviewCount]:
     data = about if isinstance(about, CompileData) else about.data
     if isinstance(about, Profile) and about.of(recording_coverage).level != "insufficient":
         yield from _covered(about)
-    if data and data.of(count_compilations):
-        inside = about.of(overlap_headline) if isinstance(about, Profile) else ""
+    if data and (number := data.of(compile_time.count_compilations)):
+        inside = about.of(compile_time.overlap_headline) if isinstance(about, Profile) else ""
         yield OverviewCount(
-            f"{plural(data.of(count_compilations), 'compilation')}, {seconds(data.of(total_s))}",
+            f"{plural(number, 'compilation')}, {seconds(data.of(compile_time.total_s))}",
             "compile_time",
             help=inside or "Frames that torch.compile turned into graphs",
         )
@@ -198,7 +188,7 @@ def counts(about: Profile | CompileData) -> Iterator[OverviewCount]:
 
 
 def _covered(profile: Profile) -> Iterator[OverviewCount]:
-    share = profile.of(coverage)
+    share = profile.of(compiled_regions.coverage)
     covered = share.host_percent if share.gpu_percent is None else share.gpu_percent
     if covered is None:
         return
@@ -214,7 +204,7 @@ def _covered(profile: Profile) -> Iterator[OverviewCount]:
 
 
 def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterator[OverviewCount]:
-    breaks = about.of(count_sites)
+    breaks = about.of(graph_breaks.count_sites)
     if breaks is not None:
         what = "Places where Dynamo leaves a graph and returns to Python"
         yield OverviewCount(plural(breaks, "graph break"), "graph_breaks", "", what, "warn" if breaks else "")
@@ -241,7 +231,6 @@ def _problems(about: Profile | CompileData, data: CompileData | None) -> Iterato
 
 
 def _payback(profile: Profile) -> Iterator[OverviewCount]:
-    """Yield after how many steps compiling has paid for itself."""
     if not (sentence := profile.of(payback_sentence)):
         return
     found = profile.of(payback)

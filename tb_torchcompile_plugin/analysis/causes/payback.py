@@ -179,17 +179,8 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     verdict: PaybackVerdict = "worth_it" if gain > chance else "not_worth_it"
     if abs(gain) <= chance and chance > _VAGUE * before:
         verdict = "unknown"
-    return Gain(
-        verdict=verdict,
-        determined_by="measured",
-        eager_us=before,
-        compiled_us=after,
-        gain_us=gain,
-        low_us=gain - chance,
-        high_us=gain + chance,
-        eager_run=eager.run,
-        compiled_run=compiled.run,
-    )
+    bounds = gain - chance, gain + chance
+    return Gain(verdict, "measured", before, after, gain, *bounds, eager.run, compiled.run)
 
 
 def predicted_gain(eager: tuple[float, float, float], compiled_us: float) -> Gain:
@@ -359,14 +350,9 @@ def _long(s: float) -> str:
 _SHORTEST_NS = 1_500  # of a kernel, however little it does; chosen by eye on the recordings
 
 
-class Assumed(NamedTuple):
-    """What one eager operator is assumed to take; chosen by eye."""
-
-    tensors: float  # that it reads and writes
-    launch_ns: int  # of host time
-
-
-USUAL, LEAST, MOST = Assumed(2.25, 10_000), Assumed(1.5, 5_000), Assumed(3.0, 18_000)
+# What one eager operator is assumed to take: tensors that it reads and writes, and host time of its launch (ns).
+# Likely, least and most; chosen by eye.
+_ASSUMED = (2.25, 10_000), (1.5, 5_000), (3.0, 18_000)
 
 
 def uncompiled(profile: Profile) -> tuple[float, float, float] | None:
@@ -391,21 +377,21 @@ def uncompiled(profile: Profile) -> tuple[float, float, float] | None:
     # Row -1, where nothing was recorded, is the last.
     by_library = np.append(is_operator, False)[profile.of(host_segments).row]
     no_wrappers = fix.without_host_time(np.where(by_library, 0, inside))
-    changes = (fix.in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
+    changes = (fix.in_sequence(no_wrappers, _unfused(profile, *assumed)) for assumed in _ASSUMED)
     times = [after_ns(profile, change) / 1000 for change in changes]
     return times[0], min(times), max(times)
 
 
-def _unfused(profile: Profile, assumed: Assumed) -> fix.Change:
+def _unfused(profile: Profile, moved: float, launch_ns: int) -> fix.Change:
     queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(launch_sequence), profile.of(_fused)
     generated = operators > 0
-    alone = operators * assumed.tensors / np.maximum(tensors, 1)
+    alone = operators * moved / np.maximum(tensors, 1)
     longer = np.where(operators > 1, np.maximum(alone, 1.0), 1.0)
     dur = np.maximum((queue.dur * longer).astype(np.int64), operators * _SHORTEST_NS)
     launches = np.zeros(len(lane), np.int64)
     np.add.at(launches, queue.point[generated], operators[generated])
     return fix.in_sequence(
-        fix.with_call_time(launches > 0, launches * assumed.launch_ns),
+        fix.with_call_time(launches > 0, launches * launch_ns),
         fix.with_durations(np.flatnonzero(generated), dur[generated]),
     )
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -34,11 +35,8 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
             *_by_gain(row),
         )
     )
-    level = len(SEVERITIES) - 1
-    for index in range(len(rows) - 1, -1, -1):
-        level = min(level, SEVERITIES.index(rows[index].severity))
-        rows[index] = _with_severity(rows[index], level)
-    return rows
+    levels = accumulate((SEVERITIES.index(row.severity) for row in reversed(rows)), min)
+    return [_with_severity(row, level) for row, level in zip(reversed(rows), levels)][::-1]
 
 
 def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:

@@ -5,17 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes import what_if
 from tb_torchcompile_plugin.analysis.causes.cause import split_code
 from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes
-from tb_torchcompile_plugin.analysis.causes.what_if import (
-    WhatIf,
-    after_ns,
-    predict_fix,
-    replay_error_percent,
-    step_cost,
-    why_nothing,
-)
+from tb_torchcompile_plugin.analysis.causes.what_if import replay_error_percent, step_cost, why_nothing
 from tb_torchcompile_plugin.analysis.finding import SECTIONS, Panel, Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
@@ -34,7 +28,7 @@ from tb_torchcompile_plugin.profile.steps import StepTime, step_time
 MAX_ROWS = 20  # fixes that are listed without being picked
 
 
-class FixRow(WhatIf, frozen=True):
+class FixRow(what_if.WhatIf, frozen=True):
     """A fix with its words."""
 
     sentence: str  # what is to be fixed
@@ -65,7 +59,7 @@ class PossibleFixes(NamedTuple):
     """The possible fixes, and what each would bring, largest gain first."""
 
     fixes: tuple[Fix, ...]
-    rows: tuple[WhatIf, ...]
+    rows: tuple[what_if.WhatIf, ...]
 
 
 def scenario(profile: Profile, selected: Sequence[str] = ()) -> Scenario:
@@ -110,7 +104,7 @@ def scenario_with(profile: Profile, offer: PossibleFixes, selected: Sequence[str
     )
 
 
-def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
+def _in_words(row: what_if.WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
     cause = PRICED[row.kind]
     words = cause.filled(row, unit)
     next_step, code = split_code(words.next_step)
@@ -125,11 +119,11 @@ def _in_words(row: WhatIf, unit: TimeUnit, *, is_needless: bool) -> FixRow:
     )
 
 
-def predicted_fixes(profile: Profile) -> list[WhatIf]:
+def predicted_fixes(profile: Profile) -> list[what_if.WhatIf]:
     """Return the fixes that make a step shorter, with their gains, largest first."""
     if profile.of(why_nothing):
         return []
-    rows = [predict_fix(profile, fix) for fix in profile.of(fixes)]
+    rows = [what_if.predict_fix(profile, fix) for fix in profile.of(fixes)]
     faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     return sorted(faster, key=lambda row: row.predicted.after_us)
 
@@ -153,7 +147,7 @@ def _changed(profile: Profile, chosen: Sequence[Fix] = ()) -> Model:
 
 def _after_all(profile: Profile, changes: Sequence[Change]) -> float:
     """Return the step with these changes (ns)."""
-    return after_ns(profile, lambda model: apply_all(model, changes))
+    return what_if.after_ns(profile, lambda model: apply_all(model, changes))
 
 
 def _picked(

@@ -71,13 +71,8 @@ class AnomalyMode(PricedCause):
         stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
         seen = fix.without_work(profile, fix.slice_times(profile, np.union1d(checks, stacks)))
         likely, most = (fix.in_sequence(seen, fix.without_host_time(ns)) for ns in _around_forwards(profile))
-        yield fix.Fix(
-            subject=(operators.NAN_CHECKS[0], "", 0),
-            change=seen if len(stacks) else likely,
-            times=compares / steps,
-            conservative=seen,
-            optimistic=None if len(stacks) else most,
-        )
+        changes = (seen,) if len(stacks) else (likely, seen, most)
+        yield fix.Fix(compares / steps, *changes, subject=(operators.NAN_CHECKS[0], "", 0))
 
 
 class RepeatedBackward(PricedCause):
@@ -192,13 +187,9 @@ class ZeroedGradients(PricedCause):
         additions = additions[fix.enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
         zeroed = fix.without_work(profile, zeroing)
         added = fix.without_work(profile, fix.slice_times(profile, additions))
-        yield fix.Fix(
-            subject=("zero_grad", "", 0),
-            # All micro-batches except the first have to accumulate.
-            change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
-            times=launches / lane.steps,
-            conservative=zeroed,
-        )
+        # All micro-batches except the first have to accumulate.
+        change = zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added)
+        yield fix.Fix(launches / lane.steps, change, zeroed, subject=("zero_grad", "", 0))
 
 
 class Batch(PricedCause):
@@ -231,12 +222,8 @@ class Batch(PricedCause):
         computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
         work = np.flatnonzero(first[queue.point] & computing)
         pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
-        gone = fix.in_sequence(
-            fix.without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
-            fix.without_waiting(others),
-            fix.with_call_time(others, 0),
-            fix.fused(dropped, 0),
-        )
+        host = fix.without_calls(np.where(others[pieces.point], pieces.ns, 0), others, others)
+        gone = fix.in_sequence(host, fix.fused(dropped, 0))
         longer = (
             (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)
             for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
@@ -309,10 +296,8 @@ class FusedOptimizer(PricedCause):
         once = fix.as_one_call(profile, profile.of(optimizer_times), _FUSED_NS)
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
-        changes = (
-            fix.in_sequence(once, fix.fused(work, (data_ns * passes).astype(np.int64)))
-            for passes in (_FUSED_PASSES, 1.0)
-        )
+        left_ns = ((data_ns * passes).astype(np.int64) for passes in (_FUSED_PASSES, 1.0))
+        changes = (fix.in_sequence(once, fix.fused(work, ns)) for ns in left_ns)
         name = trace.names[trace.name[optimizer_steps(trace)[0]]]
         yield fix.Fix(launches / lane.steps, *changes, subject=(name, "", 0))
 
@@ -406,8 +391,6 @@ class Recomputed(NamedTuple):
 
 
 class _Heavy(NamedTuple):
-    """A call of an operator that launches heavy work."""
-
     moment: Moment
     kind: str
     key: _Key

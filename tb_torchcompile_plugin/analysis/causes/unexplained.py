@@ -10,11 +10,9 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, calling_sites, ledger
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
-from tb_torchcompile_plugin.torch_names.kernels import short_kernel
-from tb_torchcompile_plugin.torch_names.libraries import library_work
+from tb_torchcompile_plugin.torch_names import kernels, libraries, slices
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
-from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
 _SHAPES_SHOW = "The step needs this work. The Operators panel shows its shapes if record_shapes=True was set"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
@@ -45,14 +43,14 @@ class LargeSite(Cause):
             is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
             named = [name for row in rows if row.site == site.site for name in row.names]
             shown = [name for name in named if kind != "python" or frame_of(name)]
-            inside = next((name for name in shown if short_kernel(name) not in site.site), "")
+            inside = next((name for name in shown if kernels.short_kernel(name) not in site.site), "")
             is_position = site.site.startswith(("after ", "before "))
             title = f"The time {site.site}" if is_position else site.site
             what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels').replace('_', ' ')}"
             yield self.finding(
                 f"{title} {'is' if is_position else 'takes'} {duration(site.time_us)}, {percent(site.step_percent)} of "
                 f"{'the step' if context.steps else 'the span'} ({what}"
-                f"{f', such as {short_kernel(inside)}' if inside else ''})",
+                f"{f', such as {kernels.short_kernel(inside)}' if inside else ''})",
                 _next_step(context, site, is_work, named),
                 {"site_us": site.time_us, "share_percent": site.step_percent},
                 severity="info" if is_work and not _is_dense_update(context, site) else "warning",
@@ -106,13 +104,13 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
         )
         return f"{shown}. Other shapes or types may take less time"
     function = next((name for name in names if frame_of(name)), "")  # sorted by time
-    if work := library_work(function):
+    if work := libraries.library_work(function):
         return f"{work.library} {work.does} there. {work.next_step}"
     if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
         return "Compile the function that calls them, or use one operator for the inputs of several calls"
     if site.file and (not names or any(map(frame_of, names))):
         return "Move this code out of the step: run it before the loop, in data loader workers, or on the GPU"
     has_calls = context.summary and context.summary.environment.HasField("compile_called")
-    may_compile = site.site.endswith(LOOKUPS) and not has_calls  # directly before a compiled call
+    may_compile = site.site.endswith(slices.LOOKUPS) and not has_calls  # directly before a compiled call
     example = " (such as torch.compile in each step)" if may_compile else ""
     return f"Record with with_stack=True to see the functions. This time is either Python code{example} or waiting"

@@ -42,9 +42,8 @@ class Collective(msgspec.Struct, frozen=True):
     transfer_us: float | None
     unknown_us: float | None  # either waiting or transferring
     gb_s: float | None
-    gb_s_kind: Annotated[
-        Bandwidth | None, column_head("Bandwidth is")
-    ]  # "at_least": the time may include waiting
+    # "at_least": the time may include waiting
+    gb_s_kind: Annotated[Bandwidth | None, column_head("Bandwidth is")]
 
 
 class Collectives(msgspec.Struct, frozen=True):

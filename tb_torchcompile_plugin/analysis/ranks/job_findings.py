@@ -148,12 +148,12 @@ class Straggler(OutlierCause):
         does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
         if why:
             evidence |= {"excess_us": why.excess_us, "last": why.instances}
-            main = why_late.main_cause(why)
+            main, *_ = causes = why_late.main_causes(why)
             subject = "It" if count == 1 else f"Rank {rank}"
             if count > 1 and not what.hosts and why_late.distinctive_reasons(why):
                 subject = f"All are late for the same reason. Rank {rank}"
-            does, next_step, line = why_late.main_reason_words(why, steps), why_late.advice(main), main.where
-            does = f"{subject} {does}" if does else ""
+            does = f"{subject} {' and '.join(why_late.reason_words(cause, steps) for cause in causes)}"
+            next_step, line = why_late.advice(main), main.where
             if main.cause in why_late.COMPILING:
                 compiled = why_late.compiled_before(job, index, outlier.lates)
         if compiled:

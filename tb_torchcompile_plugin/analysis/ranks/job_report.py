@@ -9,9 +9,8 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
-from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outliers
+from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, late_indices, outliers
 from tb_torchcompile_plugin.job.as_early import has_models
-from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
@@ -68,9 +67,7 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
 
 def _shown(job: Job) -> list[int]:
     """Return the indices of the ranks to show: outliers, those that the others wait for most, the first ones."""
-    slowest = [
-        index for row in job.of(outliers) if isinstance(row.what, Slow) for index in row.what.rank_indices
-    ]
+    slowest = late_indices(job.of(outliers))
     latest = np.argsort(-job.of(blame).caused_by(len(job.digests)), kind="stable")[:_MAX_LATEST].tolist()
     return list(dict.fromkeys([*slowest[: _MAX_RANKS // 2], *latest, *range(_MAX_RANKS)]))[:_MAX_RANKS]
 

@@ -91,9 +91,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     # Bytes over the mean of the shortest transfers of the instances that have all their ranks.
     algbw_gb_s: Annotated[float | None, column_head("Alg. GB/s")]
     busbw_gb_s: Annotated[float | None, column_head("Bus GB/s")]
-    end_skew_us_p95: Annotated[
-        float, column_head("End skew, µs")
-    ]  # how far apart the ranks end, on the common clock
+    # how far apart the ranks end, on the common clock
+    end_skew_us_p95: Annotated[float, column_head("End skew, µs")]
     most_waiting: list[InstanceCall]  # the instance whose ranks waited longest together, by rank
 
 
@@ -265,7 +264,6 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
 
 
 def _instance_calls(job: Job, number: int) -> list[InstanceCall]:
-    """Return the calls of one instance."""
     times, rows = job.of(waits), job.of(instances).some(np.array([number])).rows
     indices, first_ns = job.of(calls).rank_index[rows], times.begin[rows].min()
     # A timeline begins with what was recorded.
@@ -370,10 +368,8 @@ def _late_by_step(job: Job) -> list[dict[str, int]]:
     launch = job.of(calls).launch[calls_.row]
     rows = []
     for index, digest in enumerate(job.digests):
-        windows, of_rank = (
-            digest.columns.windows,
-            slice(int(calls_.first[index]), int(calls_.first[index + 1])),
-        )
+        windows = digest.columns.windows
+        of_rank = slice(int(calls_.first[index]), int(calls_.first[index + 1]))
         step = np.searchsorted(windows.begin, launch[of_rank] - digest.base_ns, side="right") - 1
         total = sums(step, excess[of_rank], len(windows.names))
         rows.append(dict(zip(windows.names[: digest.host_steps], total.tolist())))

@@ -157,7 +157,7 @@ def outliers(job: Job) -> list[Outlier]:
 def _after_those(job: Job, fixed: list[Outlier], step_ns: float) -> Predicted | None:
     """Predict a step with the last of these fixed, too. step_ns: with the others fixed."""
     if isinstance(job, TracedJob):
-        together = if_early(job, _late_ranks(fixed))
+        together = if_early(job, late_indices(fixed))
         times_us = (together.after_us, together.low_us, together.high_us) if together else ()
         return prediction(step_ns, *(min(1000 * us_, step_ns) for us_ in times_us)) if times_us else None
     share = 1 - job.of(now_ns) * (1 - _saved(job, fixed)) / max(step_ns, 1)
@@ -165,14 +165,15 @@ def _after_those(job: Job, fixed: list[Outlier], step_ns: float) -> Predicted | 
     return _shorter(step_ns, max(share, 0.0), own)
 
 
-def _late_ranks(rows: Iterable[Outlier]) -> list[int]:
+def late_indices(rows: Iterable[Outlier]) -> list[int]:
+    """Return the indices of the ranks that are late, without those of slow links."""
     return [index for row in rows if isinstance(row.what, Slow) for index in row.what.rank_indices]
 
 
 def _saved(job: Job, fixed: list[Outlier]) -> float:
     """Return by which share a step is shorter without these."""
     links = [row.what for row in fixed if isinstance(row.what, SlowLink)]
-    return chain.saved_share(job, _late_ranks(fixed), links)
+    return chain.saved_share(job, late_indices(fixed), links)
 
 
 def _usually_late(job: Job) -> list[Slow]:

@@ -3,8 +3,8 @@
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,13 +22,6 @@ _KIND_OF_ARTIFACT: dict[str, DifferenceKind] = {
     artifacts.EXECUTION_ORDER: "execution_order",
 }
 _MAX_CHARS = 200  # of a value in a table
-
-
-class Rank(NamedTuple):
-    """What one rank compiled."""
-
-    rank: int
-    data: CompileData
 
 
 class RankDifference(msgspec.Struct, frozen=True):
@@ -55,12 +48,14 @@ class RankDifferences(msgspec.Struct, frozen=True):
 _Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 
 
-def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
+def rank_differences(ranks: Mapping[int, CompileData]) -> RankDifferences:
     """Return what ranks compiled differently; empty for fewer than two ranks."""
     if len(ranks) < 2:
         return RankDifferences((), [], [])
-    facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}
-    functions = {key_of(row.key): row.function for rank in ranks for row in rank.data.summary.compilations}
+    facts = {rank: dict(_facts(ranks[rank])) for rank in sorted(ranks)}
+    functions = {
+        key_of(row.key): row.function for data in ranks.values() for row in data.summary.compilations
+    }
     rows, different = [], 0
     for key in dict.fromkeys(key for of_rank in facts.values() for key in of_rank):
         if len(groups := _groups(key, facts)) > 1:
@@ -74,17 +69,17 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
     return RankDifferences((sentence, *slow), sorted(facts), rows)
 
 
-def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
-    for row in rank.data.summary.compilations:
+def _facts(data: CompileData) -> Iterator[tuple[_Key, str]]:
+    for row in data.summary.compilations:
         if row.direction == FORWARD:
             key = key_of(row.key)
             yield (*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
                 lookups = ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
                 yield (*key, "cache"), lookups
-    for number, artifact in enumerate(rank.data.summary.artifacts):
+    for number, artifact in enumerate(data.summary.artifacts):
         if kind := _KIND_OF_ARTIFACT.get(artifact.name):
-            yield (*key_of(artifact.key), kind), _listed(rank.data, number)
+            yield (*key_of(artifact.key), kind), _listed(data, number)
 
 
 def _listed(data: CompileData, number: int) -> str:

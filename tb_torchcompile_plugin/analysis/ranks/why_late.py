@@ -7,10 +7,8 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.causes import compiling, host, registry
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, split_code
-from tb_torchcompile_plugin.analysis.causes.compiling import AutotuneInSteps, CompileInSteps, Recompiles
-from tb_torchcompile_plugin.analysis.causes.host import Garbage
-from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
@@ -57,19 +55,19 @@ _KINDS: dict[HostCauseKind, LateKind] = {
     "nothing": LateKind("has {time} unaccounted for{where}"),
     "python": LateKind("runs Python for {time}{where}", is_by_line=True),
     "library": LateKind("runs Python in {name} for {time}{where}", is_by_line=True),
-    "garbage": LateKind("collects garbage for {time}{where}", hides=(Garbage,)),
+    "garbage": LateKind("collects garbage for {time}{where}", hides=(host.Garbage,)),
     "data_loading": LateKind("waits for its next batch for {time}{where}"),
     "compile": LateKind(
         "compiles for {time}{where}",
         "The Recompiles panel shows the guard that failed on this rank. Keep the value that it checks the same on all "
         "ranks, or mark it dynamic. With torch.compiler.config.compile_on_one_rank, one rank compiles for all",
-        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+        hides=(compiling.Recompiles, compiling.CompileInSteps, compiling.AutotuneInSteps),
     ),
     "autotuning": LateKind(
         "autotunes {name} for {time}{where}",
         "Autotune before the loop, in the same mode and with the same shapes as the other ranks. Inductor's cache "
         "keeps the results: set TORCHINDUCTOR_CACHE_DIR to a folder that all ranks and the next run share",
-        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+        hides=(compiling.Recompiles, compiling.CompileInSteps, compiling.AutotuneInSteps),
     ),
     "synchronise": LateKind(
         "waits for its GPU in {name} for {time}{where}",
@@ -99,13 +97,6 @@ def kind_of(reason: LateReason) -> LateKind:
     return _KINDS.get(reason.cause, _SLICES)
 
 
-class Missed(NamedTuple):
-    """A cache that missed on the late rank and hit on others."""
-
-    cache: str  # torch's name
-    ranks: list[int]  # where it hit
-
-
 class LateCompile(NamedTuple):
     """The function that a late rank compiled longest while the others waited."""
 
@@ -114,7 +105,7 @@ class LateCompile(NamedTuple):
     times: int
     seconds: float
     guard: FailedGuard | None  # the last that failed; None for first compilations
-    missed: Missed | None
+    missed: tuple[str, list[int]] | None  # a cache by torch's name, and the ranks where it hit
     alone: bool | None  # whether no other rank compiled these; None where no other compile log was recorded
 
 
@@ -176,13 +167,15 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 
-def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Iterator[Missed]:
+def _missed(
+    own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]
+) -> Iterator[tuple[str, list[int]]]:
     """Yield the caches that missed here and hit on another rank."""
     for key in keys:
         for cache in (cache for cache, result in own.get(key, ()) if result == "miss"):
             ranks = [rank for rank, lookups in others.items() if (cache, "hit") in lookups.get(key, ())]
             if ranks:
-                yield Missed(cache, ranks)
+                yield cache, ranks
 
 
 def compiled_words(row: LateCompile, rank: int) -> str:
@@ -193,8 +186,9 @@ def compiled_words(row: LateCompile, rank: int) -> str:
     if row.alone:
         words.append("on this rank alone")
     if row.missed:
-        ranks = f"rank{'s' if len(row.missed.ranks) > 1 else ''} {listed_numbers(row.missed.ranks)}"
-        words.append(f"rank {rank} missed the {title_of_cache(row.missed.cache)} that {ranks} hit")
+        cache, hit = row.missed
+        ranks = f"rank{'s' if len(hit) > 1 else ''} {listed_numbers(hit)}"
+        words.append(f"rank {rank} missed the {title_of_cache(cache)} that {ranks} hit")
     guard = f"; the guard that failed: {row.guard.text}" if row.guard else ""
     return f" ({', '.join(words)}{guard})"
 
@@ -217,10 +211,10 @@ def distinctive_reasons(row: LateRank) -> list[LateReason]:
 
 def main_cause(row: LateRank) -> LateReason:
     """Return the kind of thing that most of the excess is, with its largest names."""
-    return _main_causes(row)[0]
+    return main_causes(row)[0]
 
 
-def _main_causes(row: LateRank) -> list[LateReason]:
+def main_causes(row: LateRank) -> list[LateReason]:
     """Return the main cause, and behind it what belongs to it: autotuning to compiling. Most first."""
     matters = grouped(
         distinctive_reasons(row) or row.causes,
@@ -236,7 +230,6 @@ def _main_causes(row: LateRank) -> list[LateReason]:
 
 
 def _joined(reasons: list[LateReason]) -> LateReason:
-    """Return reasons of one kind as one."""
     names = [
         (tuned_operator_of_slice(reason.name) or "Triton kernels")
         if reason.cause == "autotuning"
@@ -260,13 +253,8 @@ def reason_words(row: LateReason, steps: int) -> str:
     return kind_of(row).does.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
 
 
-def main_reason_words(row: LateRank, steps: int) -> str:
-    """Return "compiles for 6.00 ms per step and autotunes mm for 2.00 ms per step"."""
-    return " and ".join(reason_words(cause, steps) for cause in _main_causes(row))
-
-
 def advice(row: LateReason) -> str:
     """Return what to change."""
-    cause = PRICED.get(row.cause)
+    cause = registry.PRICED.get(row.cause)
     own = split_code(cause.words.next_step.format())[0] if cause else SEE_TIMELINE
     return kind_of(row).advice or own

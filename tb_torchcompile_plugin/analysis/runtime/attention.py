@@ -48,8 +48,6 @@ class UnfusedAttention(NamedTuple):
 
 
 class _OpCall(NamedTuple):
-    """An operator that launched GPU work."""
-
     row: int  # of the trace
     name: str
     work: list[int]  # indices into the GPU queue
@@ -172,9 +170,7 @@ def _side(calls: Iterable[_OpCall], matrix: Shape, way: operators.Way) -> list[_
             if products == (1 if way == "forward" else 2):
                 break
         elif call.touches(matrix) and not products:
-            if operators.softmax_direction(call.name) != way and not operators.is_attention_score_step(
-                call.name
-            ):
+            if operators.softmax_direction(call.name) != way and not operators.is_score_step(call.name):
                 raise _UnsupportedError
             side.append(call)
     return side if products else []

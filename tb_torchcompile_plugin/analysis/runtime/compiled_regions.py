@@ -116,10 +116,8 @@ def compiled_regions(profile: Profile) -> list[CompiledRegion]:
 def _region(
     profile: Profile, compile_id: str, calls: list[regions.RegionCall], compilation: Compilation | None
 ) -> CompiledRegion:
-    trace, ownership = profile.trace, profile.of(Ownership)
-    backwards = [
-        int(trace.dur[row]) for row, code in ownership.backwards if ownership.names[code] == compile_id
-    ]
+    trace, owners = profile.trace, profile.of(Ownership)
+    backwards = [int(trace.dur[row]) for row, code in owners.backwards if owners.names[code] == compile_id]
     guards, graphs = sum(call.guard_ns for call in calls), sum(call.graph_ns for call in calls)
     overhead = sum(call.overhead_ns for call in calls)
     marks_graphs = regions.marks_graphs(trace) or any(call.graphs for call in calls)
@@ -211,10 +209,8 @@ def headline(profile: Profile) -> str:
     is_marked = regions.marks_graphs(trace) or all(call.graphs for call in calls)
     if is_marked and (all_ns := taken + graphs + backward):
         backwards = f" and their backward graphs for {per_step(backward)}" if backward else ""
-        ran = (
-            f"The graphs ran for {per_step(graphs)}{backwards}. Calling them adds "
-            f"{percent(100 * taken / all_ns)} overhead."
-        )
+        adds = percent(100 * taken / all_ns)
+        ran = f"The graphs ran for {per_step(graphs)}{backwards}. Calling them adds {adds} overhead."
     times, in_steps = count_per_step(len(calls) / (steps or 1), each)
     called = f"{times} {'call' if times == '1' else 'calls'}{f' {in_steps}' if in_steps != each else ''}"
     return f"{what} of {called} take {per_step(taken)} {each}{parts}{share}. {ran}"

@@ -8,13 +8,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting
-from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
-    GraphRecording,
-    SkippedGraph,
-    graph_functions,
-    graph_recordings,
-    skipped_graphs,
-)
+from tb_torchcompile_plugin.analysis.compile import cuda_graph_recordings
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import GraphRecording, skipped_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
@@ -126,7 +121,7 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]  # the first sentence is the answer
     functions: Annotated[tuple[GraphedFunction, ...], column_head("Functions that run as CUDA graphs")]
-    skipped: Annotated[tuple[SkippedGraph, ...], column_head("Skipped CUDA graphs")]
+    skipped: Annotated[tuple[cuda_graph_recordings.SkippedGraph, ...], column_head("Skipped CUDA graphs")]
     recordings: Annotated[tuple[GraphRecording, ...], column_head("Recordings of CUDA graphs")]
     batches: Annotated[tuple[BatchSize, ...], column_head("Batches of the inference engine by size")]
     code: str | None
@@ -138,14 +133,14 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     # What helps the function that is replayed least; where all are, or torch skips them, nothing does.
     not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
     worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
-    help_ = remedy(worst, profile.of(graph_recordings)) if worst else None
+    help_ = remedy(worst, profile.of(cuda_graph_recordings.graph_recordings)) if worst else None
     trees = profile.summary.cuda_graph_trees if profile.summary else ()
     pool_bytes = sum(record.optional_number(tree, "pool_bytes") or 0 for tree in trees)
     return CudaGraphReport(
         sentences=tuple(_says(rows, profile.of(batch_sizes), help_[0] if help_ else "", pool_bytes)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
-        recordings=tuple(profile.of(graph_recordings)),
+        recordings=tuple(profile.of(cuda_graph_recordings.graph_recordings)),
         batches=tuple(profile.of(batch_sizes)),
         code=help_[1] if help_ else None,
     )
@@ -188,10 +183,7 @@ def requested_graphs(profile: Profile) -> list[Graph]:
             if code >= 0
         }
     if profile.data is not None:
-        named |= {
-            (row.key.compile_id, record.direction_of(row.direction))
-            for row in profile.data.of(graph_functions)
-        }
+        named |= {*profile.of(_functions)}
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
             spans = profile.data.summary.spans
@@ -249,16 +241,16 @@ def _compile_data(
     """Return one graph's functions, recordings (None where some may be of either direction) and why torch skips it."""
     if profile.data is None:
         return [], None, ""
-    functions = [
-        row
-        for row in profile.data.of(graph_functions)
-        if (row.key.compile_id, record.direction_of(row.direction)) == graph
-    ]
-    rows = [row for row in profile.of(graph_recordings) if row.compile_id == graph[0]]
+    rows = [row for row in profile.of(cuda_graph_recordings.graph_recordings) if row.compile_id == graph[0]]
     recordings = [row for row in rows if row.direction == graph[1]]
     is_certain = all(row.direction is not None for row in rows)
     skips = (row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0])
-    return functions, recordings if is_certain else None, next(skips, "")
+    return profile.of(_functions).get(graph, []), recordings if is_certain else None, next(skips, "")
+
+
+def _functions(profile: Profile) -> dict[Graph, list[CudaGraphFunction]]:
+    rows = profile.data.of(cuda_graph_recordings.graph_functions) if profile.data else ()
+    return grouped(rows, lambda row: (row.key.compile_id, record.direction_of(row.direction)))
 
 
 def _state(
@@ -347,7 +339,6 @@ def _says(
 
 
 def _headline(rows: Sequence[GraphedFunction]) -> str:
-    """Return one sentence: whether CUDA graphs work."""
     if not rows:
         return 'CUDA graphs are off (`mode="reduce-overhead"` turns them on).'
     unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]

@@ -20,9 +20,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import python_frames
-from tb_torchcompile_plugin.torch_names.operators import is_backward, node_name
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
+from tb_torchcompile_plugin.torch_names import operators, python_frames, slices
 
 EagerKind = Literal["operator", "backward", "optimizer", "data_loading", "graph_break"]
 EagerReason = Literal["graph_break", "recompile_limit", "skipped", "failed", "profiler_hook", "not_compiled"]
@@ -89,7 +87,7 @@ def _headline(
     host = f"{duration(host_us / steps)} per step" if steps else duration(host_us)
     part = "" if share is None else f" ({percent(share)} of the {window})"
     gpu = "" if device_share is None else f" and {percent(device_share)} of GPU time"
-    has_stacks = PYTHON_FUNCTION in profile.trace.cats
+    has_stacks = slices.PYTHON_FUNCTION in profile.trace.cats
     more = "" if has_stacks else " Profile with with_stack=True to see which of your functions called them."
     return f"Eager operators take {host} on the host{part}{gpu}.{more}"
 
@@ -98,9 +96,9 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     """Return one row for each operator, kind and calling function, most host time first."""
     trace = profile.trace
     conditions = [
-        Cover(trace, host_slices(trace, is_optimizer)).holds(roots.row),
-        Cover(trace, host_slices(trace, is_data_loading)).holds(roots.row),
-        mask_of(trace.names, is_backward)[trace.name[roots.row]],
+        Cover(trace, host_slices(trace, slices.is_optimizer)).holds(roots.row),
+        Cover(trace, host_slices(trace, slices.is_data_loading)).holds(roots.row),
+        mask_of(trace.names, operators.is_backward)[trace.name[roots.row]],
     ]
     kinds = np.select(conditions, [2, 3, 1], 0)  # codes into `_KINDS`
     keys, row_of = distinct(trace.name[roots.row], kinds, _callers(trace, roots.row))
@@ -114,7 +112,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
         frame = python_frames.frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function, _ = frame or (None, None, None, None)
         op = EagerOp(
-            name=node_name(trace.names[name]),
+            name=operators.node_name(trace.names[name]),
             kind=kind or _KINDS[code],
             function=function,
             file=file,
@@ -142,7 +140,7 @@ def _why(
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:
     """Return the name code of the user's innermost function around each slice, -1 without a stack."""
-    is_frame = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)
+    is_frame = mask_of(trace.cats, slices.PYTHON_FUNCTION.__eq__)
     if not is_frame.any():
         return np.full(len(rows), -1, np.int64)
     is_user_frame = is_frame[trace.cat] & mask_of(trace.names, python_frames.is_user_function)[trace.name]

@@ -83,15 +83,11 @@ def idle_culprits(profile: Profile) -> list[IdleReason]:
     the step.
     """
     devices = profile.of(idle_gaps) if len(profile.of(launch_sequence)) > 1 else ()
-    return [row for device in devices for row in _culprit_rows(profile, device)]
+    culprits = culprits_of(profile, profile.of(host_timeline)) if devices else None
+    return [row for device in devices if culprits for row in _culprit_rows(profile, device, culprits)]
 
 
-def _culprits(profile: Profile) -> Attributions:
-    return culprits_of(profile, profile.of(host_timeline))
-
-
-def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
-    """Yield the rows of one device."""
+def _culprit_rows(profile: Profile, device: int, culprits: Attributions) -> Iterator[IdleReason]:
     trace, pieces, windows = profile.trace, profile.of(host_timeline), profile.of(modeled_windows)
     idle, steps = subtract(windows, profile.of(busy_intervals)[device]), len(windows.starts)
     overhead_ns = 1000 * profile.of(step_time).overhead_us * steps
@@ -113,7 +109,7 @@ def _culprit_rows(profile: Profile, device: int) -> Iterator[IdleReason]:
             longest_row=longest,
         )
 
-    ns, culprits = covered_ns(idle, pieces.begin, pieces.end), profile.of(_culprits)
+    ns = covered_ns(idle, pieces.begin, pieces.end)
     is_named = np.array([culprit != _REST for culprit in culprits.culprits], bool)
     by_culprit = sums(culprits.code, ns, len(culprits.culprits)) * is_named
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
@@ -145,14 +141,10 @@ def _pattern(profile: Profile, begin: Int64s, calls: Int64s) -> str:
 def longest_gaps(profile: Profile, device: int, gaps: Gaps, most: int) -> list[IdleGap]:
     """Return the `most` longest of these gaps of one device, longest first."""
     steps = profile.of(StepWindows)
-    longest = gaps.take(np.argsort(gaps.starts - gaps.ends, kind="stable")[:most])
-    causes = causes_of(longest, profile.of(ThreadActivity))
-    names = [
-        steps.names[step] if step >= 0 else None for step in within(steps.windows, longest.starts).tolist()
-    ]
-    return [
-        _gap(profile.trace, device, longest, index, causes[index], name) for index, name in enumerate(names)
-    ]
+    gaps = gaps.take(np.argsort(gaps.starts - gaps.ends, kind="stable")[:most])
+    causes = causes_of(gaps, profile.of(ThreadActivity))
+    names = [steps.names[step] if step >= 0 else None for step in within(steps.windows, gaps.starts).tolist()]
+    return [_gap(profile.trace, device, gaps, index, causes[index], name) for index, name in enumerate(names)]
 
 
 def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step: str | None) -> IdleGap:

@@ -139,7 +139,6 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
 
 
 def _streams(profile: Profile) -> list[Stream]:
-    """Return one row per stream that did something, by device, busiest first; streams may overlap."""
     trace, work = profile.trace, profile.of(gpu_work)
     rows = []
     for device in np.unique(work.device):
@@ -185,8 +184,18 @@ def step_parts(profile: Profile) -> dict[int, Int64s]:
 
 
 def device_parts(profile: Profile, windows: Intervals) -> dict[int, Int64s]:
-    """Return how long (ns) each device did what (row) in each window (column): `WORK`, then idle by cause."""
-    return {device: _parts(profile, device, windows) for device in profile.of(idle_gaps)}
+    """Return how long (ns) each device did what (row) in each window (column): `WORK`, then idle by cause.
+
+    The parts of a device sum to the windows.
+    """
+    work, device_ns = profile.of(gpu_work), dict[int, Int64s]()
+    for device, gaps in profile.of(idle_gaps).items():
+        on_device = layers(profile.trace, work.where(work.device == device))
+        reach = [covered_ns(layer, *windows) for layer in on_device]
+        causes = causes_in(gaps, profile.of(ThreadActivity), *windows).T
+        parts = device_ns[device] = np.concatenate([np.diff(reach, axis=0, prepend=0), causes])
+        assert np.array_equal(parts.sum(axis=0), windows.ends - windows.starts)
+    return device_ns
 
 
 def utilization(profile: Profile) -> Utilization | None:
@@ -214,18 +223,6 @@ def utilization(profile: Profile) -> Utilization | None:
         for device, ns in total.items()
     ]
     return Utilization(step_verdict(total), means)
-
-
-def _parts(profile: Profile, device: int, windows: Intervals) -> Int64s:
-    """Return the same for one device; the parts sum to the windows."""
-    work = profile.of(gpu_work)
-    reach = [
-        covered_ns(layer, *windows) for layer in layers(profile.trace, work.where(work.device == device))
-    ]
-    causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), *windows).T
-    parts = np.concatenate([np.diff(reach, axis=0, prepend=0), causes])
-    assert np.array_equal(parts.sum(axis=0), windows.ends - windows.starts)
-    return parts
 
 
 def _unprofiled(parts: Int64s, overhead_ns: int) -> Int64s:

@@ -54,9 +54,7 @@ class ExternLines(NamedTuple):
 
     def of(self, indices: Int64s) -> list[Frame]:
         """Return the distinct lines of these launches."""
-        return distinct_lines(
-            frame for graph, call in self.calls(indices) for frame in graph.call_lines(call)
-        )
+        return distinct_lines(line for graph, call in self.calls(indices) for line in graph.call_lines(call))
 
     def calls(self, indices: Int64s) -> list[Call]:
         """Return each call of these launches, with the graph in whose code it stands."""
@@ -172,17 +170,9 @@ def launch_configs(trace: Trace, rows: Launches, groups: list[Int64s]) -> Iterat
             warps = math.ceil(math.prod(block) / warp_size) if block else None
             if occupancy == 0 and math.prod(grid) * (warps or 0) >= multiprocessors:
                 occupancy = None
-            config = LaunchConfig(
-                grid=grid,
-                block=block,
-                warps=warps,
-                registers=registers,
-                shared_memory_bytes=shared_memory,
-                occupancy_percent=occupancy,
-                launches=len(indices),
-                time_us=us(rows.dur[indices].sum()),
-            )
-            configs.append(config)
+            count, time_us = len(indices), us(rows.dur[indices].sum())
+            used = registers, shared_memory, occupancy
+            configs.append(LaunchConfig(grid, block, warps, *used, count, time_us))
         yield sorted(configs, key=lambda row: -row.time_us)
 
 
@@ -205,6 +195,5 @@ def _sizes(text: str) -> Sequence[int]:
 
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:
-    """Return a property of the first device."""
     value = next((row.get(name) for row in device_properties(trace)), None)
     return value if isinstance(value, int) and value > 0 else otherwise

@@ -146,15 +146,11 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
     return sorted(categories, key=lambda row: (str(row.device), -row.time_us))
 
 
-class CategorySums(NamedTuple):
-    """The GPU work of the steady steps, or of the whole span."""
+def category_sums(profile: Profile, *, whole: bool = False) -> tuple[int, dict[Category, tuple[int, int]]]:
+    """Return how many steady steps there are, and time (ns) and launches of each category in all of them.
 
-    steps: int  # 1 for the span
-    sums: dict[Category, tuple[int, int]]  # time (ns) and launches of all of them
-
-
-def category_sums(profile: Profile, *, whole: bool = False) -> CategorySums:
-    """Return what each category takes of GPU time in the steady steps; in the span if `whole`, or without steps."""
+    Of the span, which counts as one step, if `whole`, or without steps.
+    """
     windows, steady = profile.of(StepWindows), None if whole else profile.of(steady_steps)
     sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
@@ -165,7 +161,7 @@ def category_sums(profile: Profile, *, whole: bool = False) -> CategorySums:
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     named = {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
-    return CategorySums(1 if steady is None else len(steady.rows), named)
+    return 1 if steady is None else len(steady.rows), named
 
 
 def distinct_kernels(profile: Profile) -> int:

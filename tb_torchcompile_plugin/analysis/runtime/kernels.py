@@ -37,15 +37,13 @@ from tb_torchcompile_plugin.generated_code.generated_code import (
 )
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, lines_of_calls
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, stack_lines
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile import columns, gpu_work, steps
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak
@@ -166,8 +164,8 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
     total, counted = int(rows.dur.sum()), launched_in_steps(profile, rows)
     alone_of = alone_ns(trace, rows, kernels, counted)
     # Where the host is ahead, steps launch more work than they last.
-    busy_ns = busy(trace, rows.index[counted]).total_ns
-    wall_ns = max(int(profile.of(step_ns).sum()) or last - first, busy_ns)
+    busy_ns = gpu_work.busy(trace, rows.index[counted]).total_ns
+    wall_ns = max(int(profile.of(steps.step_ns).sum()) or last - first, busy_ns)
     externs = profile.of(extern_lines)[rows.device]
     peaks = {peak.device: peak for peak in profile.of(roofline.device_peaks)[0]}
     peak = Peak() if rows.device == "cpu" else peaks[rows.device]
@@ -227,7 +225,7 @@ def _lines(
 ) -> tuple[list[Frame], LineOrigin | None]:
     """Return the user's lines that torch wrote into the trace, otherwise those in the generated code."""
     if texts := trace.texts.get("stack"):
-        codes = np.unique(codes_of(trace, "stack", rows.index[indices]))
+        codes = np.unique(columns.codes_of(trace, "stack", rows.index[indices]))
         if recorded := stack_lines(texts[code] for code in codes if code >= 0):
             return recorded, "provenance"
     lines, lines_from = code.lines if code else (externs.of(indices), None)
@@ -285,17 +283,16 @@ def _details(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) 
 
 def _launches(profile: Profile, rows: Launches, indices: Int64s) -> KernelLaunches:
     trace = profile.trace
-    start = trace.ts[rows.index[indices]]
-    order = np.argsort(start, kind="stable")
-    start, dur = start[order] - trace.window()[0], rows.dur[indices][order]
-    every = -(-len(order) // _MAX_POINTS)
+    indices = indices[np.argsort(trace.ts[rows.index[indices]], kind="stable")]
+    start, dur = trace.ts[rows.index[indices]] - trace.window()[0], rows.dur[indices]
+    every = -(-len(indices) // _MAX_POINTS)
     # The longest of a run of launches stands for it: what is slow now and then must not vanish.
-    runs = range(0, len(order), every)
+    runs = range(0, len(indices), every)
     shown = np.array([first + int(np.argmax(dur[first : first + every])) for first in runs], np.int64)
     return KernelLaunches(
         start_us=[us(ns) for ns in start[shown]],
         duration_us=[us(ns) for ns in dur[shown]],
-        row=rows.index[indices][order][shown].tolist(),
+        row=rows.index[indices][shown].tolist(),
         shown_every=every,
     )
 

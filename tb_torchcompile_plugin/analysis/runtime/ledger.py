@@ -170,10 +170,8 @@ def _gpu_timeline(profile: Profile) -> _Work:
 def _tracks(profile: Profile) -> Int64s:
     """Return the thread of each piece of the host's time; -1 where unknown."""
     trace, pieces = profile.trace, profile.of(host_timeline)
-    tracks = np.where(
-        pieces.row >= 0, trace.track[pieces.row], profile.of(launch_sequence).track[pieces.point]
-    )
-    return tracks.astype(np.int64)
+    of_points = profile.of(launch_sequence).track[pieces.point]
+    return np.where(pieces.row >= 0, trace.track[pieces.row], of_points).astype(np.int64)
 
 
 def _kinds(profile: Profile) -> Int64s:
@@ -184,7 +182,6 @@ def _kinds(profile: Profile) -> Int64s:
 
 
 def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
-    """Yield the host's time by its site and kind."""
     trace, pieces = profile.trace, profile.of(host_timeline)
     counted = np.flatnonzero(ns)
     row = pieces.row[counted]
@@ -323,14 +320,11 @@ def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
 
 
 def _site_of(row: LedgerRow) -> LedgerSite:
-    host_us, gpu_us = (0.0, row.time_us) if row.is_gpu else (row.time_us, 0.0)
-    return LedgerSite(
-        row.site, row.file, row.line, row.time_us, host_us, gpu_us, row.step_percent, [row.kind]
-    )
+    times_us = (row.time_us, 0.0, row.time_us) if row.is_gpu else (row.time_us, row.time_us, 0.0)
+    return LedgerSite(row.site, row.file, row.line, *times_us, row.step_percent, [row.kind])
 
 
 def _site(site: str, file: str, line: int | None, parts: list[LedgerSite]) -> LedgerSite:
-    """Return the site that is all of these."""
     return LedgerSite(
         site,
         file,

@@ -265,7 +265,6 @@ def _note(counts: dict[str, int], reserved: int) -> str:
 
 
 def _capacities(trace: Trace) -> dict[int, int]:
-    """Return the memory of each device, by the trace's header."""
     sizes = ((row.get("id"), row.get("totalGlobalMem")) for row in device_properties(trace))
     return {device: size for device, size in sizes if isinstance(device, int) and isinstance(size, int)}
 
@@ -315,7 +314,6 @@ def _owners(profile: Profile, events: Moments, inside: Mask, at_peak: Mask) -> l
 
 
 def _allocations(profile: Profile, events: Moments, allocated: Int64s, at_peak: Mask) -> list[Allocation]:
-    """Return the largest allocations."""
     rows = allocated[np.argsort(-events.size[allocated], kind="stable")[:_MAX_ALLOCATIONS]]
     first, steps = profile.trace.window()[0], profile.of(StepWindows)
     return [

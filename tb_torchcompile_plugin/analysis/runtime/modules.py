@@ -13,12 +13,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.runtime.source_lines import (
-    LineLaunches,
-    line_launches,
-    shares,
-    without_resume,
-)
+from tb_torchcompile_plugin.analysis.runtime import source_lines
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
@@ -173,23 +168,25 @@ def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, 
     """Return the modules that a graph names, by path: by the module that ran it, otherwise by the compiled frame."""
     frames: dict[str, str] = {}
     for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
-        frames[compile_id] = f"{without_resume(row.function)} ({row.file.rpartition('/')[2]})"
+        frames[compile_id] = f"{source_lines.without_resume(row.function)} ({row.file.rpartition('/')[2]})"
 
-    def owner(launches: LineLaunches) -> int | str:
+    def owner(launches: source_lines.LineLaunches) -> int | str:
         compile_id = launches.kernel.compile_id or ""
         return ran_by.get(compile_id, frames.get(compile_id, ""))
 
-    by_owner = grouped((row for row in profile.of(line_launches) if row.kernel.compile_id), owner)
+    by_owner = grouped(
+        (row for row in profile.of(source_lines.line_launches) if row.kernel.compile_id), owner
+    )
     return {key: _by_path(rows) for key, rows in by_owner.items() if any(any(row.modules) for row in rows)}
 
 
-def _by_path(launches: Iterable[LineLaunches]) -> dict[str, _Node]:
+def _by_path(launches: Iterable[source_lines.LineLaunches]) -> dict[str, _Node]:
     """Return what graphs name; a kernel of several modules counts for each in equal parts of whole nanoseconds."""
     nodes: dict[str, _Node] = {}
     total = 0
     for row in launches:
         dur, paths = row.rows.dur[row.at], row.modules or [ROOT]
-        for path, ns in zip(paths, shares(dur, len(paths)).tolist()):
+        for path, ns in zip(paths, source_lines.shares(dur, len(paths)).tolist()):
             node = nodes.setdefault(path, _Node(path))
             node.compile_ids.add(row.kernel.compile_id or "")
             if row.backward:

@@ -12,13 +12,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
-    Shape,
-    convolved,
-    decoded,
-    number_or_sizes,
-    shapes_in,
-)
+from tb_torchcompile_plugin.analysis.runtime import op_shapes
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, host_slices, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -169,15 +163,13 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     kind = np.array(kinds, np.int64)[trace.cat[calls.index]]
     keys, row_of = distinct(name, kind, codes)
     names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
-    for (number, kind_code, part), *figures in zip(
-        keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])
-    ):
+    for (code, kind_code, part), *figures in zip(keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])):
         count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
         text = texts[part] if part >= 0 else None
         step_percent = 100 * self_host_us / whole_us if whole_us else None
         tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
         derived = host_us / count, step_percent, tensor_core_percent
-        rows.append(Operator(names[number], _KINDS[kind_code], text, *(*figures, *derived)))
+        rows.append(Operator(names[code], _KINDS[kind_code], text, *(*figures, *derived)))
     return sorted(rows, key=lambda row: (-row.self_host_us, row.name, row.kind, row.part or ""))
 
 
@@ -221,7 +213,7 @@ def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     kinds, kind_of = distinct(trace.name[index[rows]], dims[rows], inputs)
     shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
     counts = [
-        flops_of(trace.names[name], shapes_in(shapes[shape]), decoded(values[value]))
+        flops_of(trace.names[name], op_shapes.shapes_in(shapes[shape]), op_shapes.decoded(values[value]))
         for name, shape, value in kinds.T.tolist()
     ]
     flops = np.zeros(len(index), np.int64)
@@ -229,7 +221,7 @@ def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     return flops
 
 
-def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
+def flops_of(name: str, shapes: list[op_shapes.Shape], values: list[Any]) -> int:
     """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them.
 
     torch counts none of a convolution whose stride is one number, or whose padding has a name.
@@ -237,8 +229,8 @@ def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
     try:
         if name == CONVOLUTION:
             image, weight = shapes[:2]
-            stride, padding, dilation = map(number_or_sizes, values[3:6])
-            size = convolved(image[2:], weight[2:], padding, stride, dilation)
+            stride, padding, dilation = map(op_shapes.number_or_sizes, values[3:6])
+            size = op_shapes.convolved(image[2:], weight[2:], padding, stride, dilation)
             count = 2 * image[0] * prod(size) * prod(weight)
         elif name in FLOP_ELEMENTWISE:
             count = prod(shapes[0])

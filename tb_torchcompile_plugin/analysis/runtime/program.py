@@ -70,13 +70,17 @@ def program(profile: Profile) -> ProgramFacts:
     known = program_of_data(profile.data) if profile.data else ProgramFacts()
     names = sorted({name for name in device_names(profile.trace).values() if name})
     on_gpu = bool(len(profile.of(gpu_work).index))
+    flop = sum(
+        float(np.nansum(work.flop[launched_in_steps(profile, launches)]))
+        for launches, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
+    )
     return msgspec.structs.replace(
         known,
         compiled=profile.of(ran_compiled) or bool(known.compiled),
         devices=names or known.devices or ([] if on_gpu else ["CPU"]),
         sizes=_sizes(profile, rows),
         calls=_calls(profile, rows),
-        tflop=_tflop(profile),
+        tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
     )
 
 
@@ -103,9 +107,8 @@ def ran_compiled(profile: Profile) -> bool:
 def _landmarks(profile: Profile) -> Int64s:
     """Return the innermost matrix products, convolutions and attentions in the steps; without steps, all."""
     trace, steps = profile.trace, profile.of(StepWindows)
-    is_landmark = mask_of(trace.names, lambda name: name.startswith(ATEN) and bool(landmark_of(name)))[
-        trace.name
-    ]
+    named = mask_of(trace.names, lambda name: name.startswith(ATEN) and bool(landmark_of(name)))
+    is_landmark = named[trace.name]
     rows = trace.select(cat=(OPERATOR,))
     rows = rows[is_landmark[rows]]
     around = first_ancestor(trace.parent, trace.parent[rows], is_landmark)
@@ -131,13 +134,6 @@ def _sizes(profile: Profile, rows: Int64s) -> list[list[int]]:
         sizes[tuple(sorted(numbers - {0, 1}))] += count
     del sizes[()]
     return [list(numbers) for numbers, _ in sizes.most_common(_MAX_SIZES)]
-
-
-def _tflop(profile: Profile) -> float | None:
-    flop = 0.0
-    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        flop += float(np.nansum(work.flop[launched_in_steps(profile, rows)]))
-    return flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None
 
 
 def differences(
@@ -219,12 +215,10 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
     `bert/eager` and `bert/compiled`.
     """
     own = runs[run]
-    ran_alike = [
-        name for name, other in runs.items() if name != run and own and other and _is_same(own, other)
-    ]
+    alike = [name for name, other in runs.items() if name != run and own and other and _is_same(own, other)]
     named_alike = _named_alike(run, runs)
     is_eager = _is_eager(run, runs)
-    for candidates in (ran_alike, named_alike):
+    for candidates in (alike, named_alike):
         others = [name for name in candidates if _is_eager(name, runs) is not is_eager]
         if is_eager:  # cold caches show what compiling costs, and modes of torch.compile come later
             plain = [name for name in others if not _MODES & set(_words(name))]
@@ -238,15 +232,12 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
 
 
 def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:
-    """Return whether what ran shows that two runs are of one program."""
     if is_other_program(a, b):
         return False
     common = _common(a, b)
-    return (
-        bool(a.script) and file_name(a.script) == file_name(b.script)
-        if common is None
-        else common >= _SURELY_COMMON
-    )
+    if common is not None:
+        return common >= _SURELY_COMMON
+    return bool(a.script) and file_name(a.script) == file_name(b.script)
 
 
 def _named_alike(run: str, runs: Mapping[str, ProgramFacts | None]) -> list[str]:

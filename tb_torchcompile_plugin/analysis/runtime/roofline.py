@@ -33,18 +33,9 @@ from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import kernels
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
-from tb_torchcompile_plugin.torch_names.kernels import (
-    CATEGORIES,
-    PRODUCTS,
-    Category,
-    gradient_of,
-    has_triton_prefix,
-    launches,
-    may_multiply,
-    multiplies_three_times,
-    rounds_to_tf32,
-)
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, may_multiply, rounds_to_tf32
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, HALF_TYPES, Family, family_of
 
 WorkFrom = Literal["inductor", "shapes", "copy"]
@@ -52,7 +43,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
+TRITON = [code for code, name in enumerate(CATEGORIES) if kernels.has_triton_prefix(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {
     "gemm": "library",
@@ -136,7 +127,7 @@ def _add_estimates(trace: Trace, rows: Launches, multiplies: Mask, work: Work) -
         operator, kernel = trace.names[called[first]], trace.names[rows.name[first]]
         shapes = trace.texts["input_dims"][dims[first]]
         kinds = trace.texts["input_types"][types[first]] if types[first] >= 0 else "[]"
-        if launches(operator, kernel):
+        if kernels.launches(operator, kernel):
             moved, flop = tensor_bytes(shapes, kinds), None
         elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[first]], "none"):
             values = concrete_inputs(trace, int(rows.op[first])) if operator in NEED_VALUES else None
@@ -159,7 +150,8 @@ def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
     of_category = [_FAMILY.get(name, "") for name in CATEGORIES]
     families = sorted(set(of_category))
     family = np.array([families.index(name) for name in of_category], np.int64)[rows.category]
-    gradient = np.array([_GRADIENTS[gradient_of(name)] for name in trace.names] or [0], np.int64)[rows.name]
+    gradients = [_GRADIENTS[kernels.gradient_of(name)] for name in trace.names] or [0]
+    gradient = np.array(gradients, np.int64)[rows.name]
     is_backward = mask_of(trace.names, CONVOLUTION_BACKWARD.__eq__)
     of_two = np.where(rows.op >= 0, is_backward[trace.name[rows.op]], False)
     is_aten = family == families.index("aten")
@@ -234,7 +226,7 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
     first = next((kind for kind in types if kind), "")
     if first in HALF_TYPES:
         return "bf16"
-    if first != "float" or multiplies_three_times(name):
+    if first != "float" or kernels.multiplies_three_times(name):
         return None
     rounds = rounds_to_tf32(name)
     return None if rounds is None else "tf32" if rounds else "fp32"
@@ -244,7 +236,7 @@ def _above_floor_us(
     category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
 ) -> float | None:
     """Return the time above the floor, of the launches whose floor is known."""
-    needs_flop = category in PRODUCTS
+    needs_flop = category in kernels.PRODUCTS
     if not peak.bandwidth_gb_s or (needs_flop and not tflop_s):
         return None
     least = moved / peak.bandwidth_gb_s  # a byte per ns is a GB/s

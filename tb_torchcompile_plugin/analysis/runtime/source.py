@@ -16,20 +16,11 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sit
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
+from tb_torchcompile_plugin.analysis.runtime import source_lines
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
-from tb_torchcompile_plugin.analysis.runtime.ledger import ledger, site_sentence
-from tb_torchcompile_plugin.analysis.runtime.source_lines import (
-    UNKNOWN,
-    LineInfo,
-    LineLaunches,
-    UserLine,
-    UserLines,
-    function_ns,
-    launch_ns,
-    line_launches,
-    shares,
-)
+from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerSite, ledger, site_sentence
+from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, function_ns, launch_ns, shares
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -167,31 +158,18 @@ class LineTimes:
 
 def source(profile: Profile) -> Program:
     """Return all lines that anything was recorded of."""
-    times = profile.of(source_times)
+    times = line_times(profile.of(source_lines.line_launches), profile.of(launch_ns))
     steps = max(len(profile.of(StepWindows)), 1)
     gpu = len(profile.of(gpu_work).index) > 0
     when = "per step" if len(profile.of(StepWindows)) else "in this span"
     host_from: HostFrom | None = "launches" if gpu else None
     if PYTHON_FUNCTION in profile.trace.cats:
         host_from = "stacks"
-    path = {
-        UserLine(site.file, site.line): site for site in profile.of(ledger).sites if site.line is not None
-    }
+    path = {UserLine(row.file, row.line): row for row in profile.of(ledger).sites if row.line is not None}
     lines = dict.fromkeys((*path, *times.by_line, *profile.of(function_ns), *profile.of(marks)))
     kernels = {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
-    rows = [
-        _row(profile, line, path[line].time_us if line in path else 0.0, times, kernels, host_from)
-        for line in lines
-    ]
-    rows.sort(
-        key=lambda row: (
-            -row.critical_path_us,
-            -(row.kernel_us or 0),
-            -(row.host_us or 0),
-            row.file,
-            row.line,
-        )
-    )
+    rows = [_row(profile, line, path.get(line), times, kernels, host_from) for line in lines]
+    rows.sort(key=_order)
     first = path.get(UserLine(rows[0].file, rows[0].line)) if rows else None
     return Program(
         headline=site_sentence(profile, first) if first else _headline(rows, when),
@@ -202,6 +180,10 @@ def source(profile: Profile) -> Program:
         unknown_us=us(times.unknown) / steps,
         host_from=host_from,
     )
+
+
+def _order(row: ProgramLine) -> tuple[float, float, float, str, int]:
+    return -row.critical_path_us, -(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line
 
 
 def _headline(rows: list[ProgramLine], when: str) -> str:
@@ -237,13 +219,10 @@ def _note(times: LineTimes, host_from: HostFrom | None, when: str, steps: int) -
     return " ".join(filter(None, (f"Times are {when}.", _HOST_NOTES[host_from], unknown)))
 
 
-def source_times(profile: Profile) -> LineTimes:
-    """Return kernel time by line, in ns: the sum is that of all kernels."""
-    return line_times(profile.of(line_launches), profile.of(launch_ns))
-
-
-def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
-    """Return the time of each line; launch_ns: by device what the host needed for each launch."""
+def line_times(
+    launches: Iterable[source_lines.LineLaunches], launch_ns: Mapping[Device, Int64s]
+) -> LineTimes:
+    """Return the time of each line, in sum that of all kernels; launch_ns: by device the host time of each launch."""
     by_line: dict[UserLine, LineTime] = {}
     unknown = total = 0
     for row in launches:
@@ -293,13 +272,13 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
 def _row(
     profile: Profile,
     line: UserLine,
-    path_us: float,
+    site: LedgerSite | None,
     times: LineTimes,
     by_key: dict[str, Kernel],
     host_from: HostFrom | None,
 ) -> ProgramLine:
     steps = max(len(profile.of(StepWindows)), 1)
-    info = profile.of(UserLines).info.get(line, UNKNOWN)
+    info = profile.of(source_lines.UserLines).info.get(line, source_lines.UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
@@ -316,7 +295,7 @@ def _row(
         whole_function=info.whole_function,
         text=info.text,
         why_no_text=None if info.text else _no_text(profile.data, info),
-        critical_path_us=path_us,
+        critical_path_us=site.time_us if site else 0.0,
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,
@@ -331,7 +310,7 @@ def _row(
     )
 
 
-def _no_text(data: CompileData | None, info: LineInfo) -> str:
+def _no_text(data: CompileData | None, info: source_lines.LineInfo) -> str:
     if info.whole_function:
         return "Python stacks record functions, not their text"
     if data is None:

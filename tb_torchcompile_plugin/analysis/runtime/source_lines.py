@@ -106,7 +106,6 @@ class UserLines:
 
 
 def _sorted_lines(frames: Iterable[Frame]) -> list[UserLine]:
-    """Return each line once, sorted."""
     return sorted({UserLine(frame.file, frame.line) for frame in frames})
 
 

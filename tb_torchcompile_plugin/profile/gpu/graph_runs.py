@@ -43,12 +43,11 @@ def graph_runs(profile: Profile) -> GraphRuns:
     # torch before 2.11 marks only graphs that have a backward.
     is_call = slices.is_graph_call if marks_graphs(trace) else slices.is_graph
     calls = host_slices(trace, is_call)
-    row = calls[
-        first_ancestor(trace.parent, trace.parent[calls], mask_at(calls, len(trace))) < 0
-    ]  # outermost
+    around = first_ancestor(trace.parent, trace.parent[calls], mask_at(calls, len(trace)))
+    row = calls[around < 0]
     graphs = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
     ownership = profile.of(Ownership)
-    preparing = host_slices(trace, slices.is_cudagraph_preparation)
+    preparing = host_slices(trace, slices.NEW_FUNCTION.__eq__)
     runtime = trace.select(cat=slices.RUNTIME_CATS)
     replays = runtime[mask_of(trace.names, slices.is_replay)[trace.name[runtime]]]
     captures = runtime[mask_of(trace.names, slices.is_capture)[trace.name[runtime]]]
@@ -59,7 +58,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         return sums(graphs.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
 
-    recordings, captured = inside(host_slices(trace, slices.is_cudagraph_recording)), inside(captures)
+    recordings, captured = inside(host_slices(trace, slices.RECORDING.__eq__)), inside(captures)
     return GraphRuns(
         row=row,
         compile_id=ownership.compile_ids(row),

@@ -36,8 +36,7 @@ class Gaps:
 
     def take(self, rows: Int64s) -> "Gaps":
         """Return some of them."""
-        columns = self.starts, self.ends, self.preceding, self.following, self.launch, self.track
-        return Gaps(*(column[rows] for column in columns))
+        return Gaps(*(column[rows] for column in vars(self).values()))
 
 
 def idle_gaps(profile: Profile) -> dict[int, Gaps]:

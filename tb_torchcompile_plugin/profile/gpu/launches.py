@@ -22,9 +22,7 @@ from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy_until, gpu_wor
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names import kernels
-from tb_torchcompile_plugin.torch_names.caches import LOAD_CALL, is_package
-from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch, is_replay
+from tb_torchcompile_plugin.torch_names import caches, kernels, slices
 
 Device = int | Literal["cpu"]
 
@@ -61,11 +59,11 @@ def ran_packages(profile: Profile) -> bool:
 
     torch does not label the calls of functions that torch.compiler.precompile loaded.
     """
-    if profile.summary and any(call.kind == LOAD_CALL for call in profile.summary.compiler_calls):
+    if profile.summary and any(call.kind == caches.LOAD_CALL for call in profile.summary.compiler_calls):
         return True
     names = profile.of(Ownership).names
     owners = (code for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id).tolist())
-    return any(code >= 0 and is_package(names[code]) for code in owners)
+    return any(code >= 0 and caches.is_package(names[code]) for code in owners)
 
 
 def groups(rows: Launches) -> list[Int64s]:
@@ -85,7 +83,7 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
     compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
     # Of kernels launched before the trace begins, or by an engine's CUDA graph, the graph is the only one that defines
     # such a kernel.
-    is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, is_replay)[trace.name[launch]]
+    is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, slices.is_replay)[trace.name[launch]]
     for name in np.unique(names[is_lost]).tolist():
         graph = code.defined_once.get(trace.names[name])
         if graph is not None:
@@ -109,9 +107,9 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
 
 def _cpu(profile: Profile) -> Launches:
     trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
-    host = trace.select(cat=(OPERATOR,))
+    host = trace.select(cat=(slices.OPERATOR,))
     called = np.flatnonzero(mask_at(trace.name[host], len(trace.names))).tolist()
-    cpp = [name for name in called if kernels.category_of(trace.names[name], OPERATOR) == "cpp"]
+    cpp = [name for name in called if kernels.category_of(trace.names[name], slices.OPERATOR) == "cpp"]
     index = host[mask_at(np.array(cpp, np.int64), len(trace.names))[trace.name[host]]]
     names, compile_id = trace.name[index].astype(np.int64), ownership.compile_ids(index)
     add_packages(trace, names, index, compile_id, ownership, code)
@@ -151,11 +149,9 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
     """
     index, generated = work.index, code.user_kernels
     category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
-    is_renamed = names != trace.name[index]
-    for name in np.unique(names[is_renamed]).tolist():
-        category[is_renamed & (names == name)] = kernels.CATEGORIES.index(
-            kernels.category_of(trace.names[name])
-        )
+    renamed = names != trace.name[index]
+    for name in np.unique(names[renamed]).tolist():
+        category[renamed & (names == name)] = kernels.CATEGORIES.index(kernels.category_of(trace.names[name]))
     asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
     calls = launch[asked]
     callers = trace.parent[calls]
@@ -164,7 +160,7 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
     users = {name for name in np.unique(trace.name[index]).tolist() if trace.names[name] in generated}
     for kernel, call, caller, kind in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
-        through_driver = is_driver_launch(trace.names[call])
+        through_driver = slices.is_driver_launch(trace.names[call])
         if kernels.is_user_triton(trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]):
             users.add(kernel)
     is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
@@ -215,6 +211,6 @@ def launch_calls(profile: Profile) -> LaunchCalls:
         dur=trace.dur[call],
         event=index[first],
         events=events,
-        replay=mask_of(trace.names, is_replay)[trace.name[call]],
+        replay=mask_of(trace.names, slices.is_replay)[trace.name[call]],
         idle=free[first] <= trace.ts[call],
     )

@@ -5,6 +5,7 @@ packages, and compiling. Of nested eager operators the outermost counts; compile
 of its time.
 """
 
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -48,9 +49,7 @@ class EagerRoots:
         self._gpu_ns = trace.dur[work.index]
         regions = host_slices(trace, slices.is_region)
         # Compiled code, what calls it, and compiling.
-        compiling = {
-            name for name, is_at_work in zip(trace.names, slices.are_compiling(trace.names)) if is_at_work
-        }
+        compiling = compress(trace.names, slices.are_compiling(trace.names))
         called = {*compiling, *slices.LOOKUPS, *slices.WRAPPERS}
         parts = host_slices(trace, lambda name: name in called or slices.is_graph(node_name(name)))
         is_compiled, is_op = np.zeros((2, len(trace)), bool)
@@ -101,8 +100,6 @@ def lookups_in_vain(profile: Profile) -> int:
     trace, steps = profile.trace, profile.of(profiled_time)
     if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
         return 0
-    lookups, regions = (
-        host_slices(trace, wanted) for wanted in (slices.LOOKUPS.__contains__, slices.is_region)
-    )
-    inside = [int((intervals.within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
-    return max(inside[0] - inside[1], 0)
+    calls = (host_slices(trace, named) for named in (slices.LOOKUPS.__contains__, slices.is_region))
+    lookups, regions = (int((intervals.within(steps, trace.ts[rows]) >= 0).sum()) for rows in calls)
+    return max(lookups - regions, 0)

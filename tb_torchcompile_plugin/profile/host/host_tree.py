@@ -43,10 +43,8 @@ class HostTree(msgspec.Struct, frozen=True):
 def host_tree(profile: Profile) -> HostTree:
     """Return the host slices of the trace and their nesting."""
     trace = profile.trace
-    counted = (
-        mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
-        & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
-    )
+    on_host = mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
+    counted = on_host & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
     index = narrow(np.flatnonzero(counted))
     position = np.full(len(trace) + 1, -1, index.dtype)  # the last is read for "no parent"
     position[index] = np.arange(len(index))
@@ -141,9 +139,7 @@ def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, par
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
     before = np.where(before >= first, before, -1)
-    parent[placed] = first_ancestor_where(
-        parent, before, lambda which, around: end[around] >= end[placed[which]]
-    )
+    parent[placed] = first_ancestor_where(parent, before, lambda row, around: end[around] >= end[placed[row]])
 
 
 def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
@@ -165,7 +161,6 @@ def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
 def _without_merged(
     index: Int64s, parent: Int64s, own: Int64s, python: Mask, position: Int64s, into: Int64s
 ) -> HostTree:
-    """Return the tree without the slices that became one with another."""
     if (into >= 0).any():
         kept = into < 0
         moved = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"

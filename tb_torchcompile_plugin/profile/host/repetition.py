@@ -51,11 +51,8 @@ def _loops_from(name: int, code: Int64s, part: Int64s) -> Repetition | None:
     ends = np.flatnonzero(is_whole & ~continues) + 1
     is_long = (ends - starts + 1 >= MIN_ITERATIONS) & (begins[starts + 1] - begins[starts] >= _MIN_OPERATORS)
     starts, ends = starts[is_long], ends[is_long]
-    return (
-        Repetition(begins[starts], begins[starts + 1], begins[ends], ends - starts + 1)
-        if len(starts)
-        else None
-    )
+    loops = Repetition(begins[starts], begins[starts + 1], begins[ends], ends - starts + 1)
+    return loops if len(starts) else None
 
 
 def _are_alike(begins: Int64s, code: Int64s) -> Mask:

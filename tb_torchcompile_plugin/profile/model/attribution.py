@@ -11,15 +11,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import (
-    Mask,
-    distinct,
-    groups_of_equal,
-    host_slices,
-    mask_at,
-    mask_of,
-    ordinals,
-)
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, host_slices, mask_of, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -126,7 +119,7 @@ def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
         unnamed = np.flatnonzero(line < 0)
         for rows in groups_of_equal(unnamed, tracks[point]):
             times = Intervals(pieces.begin[rows], pieces.end[rows])
-            line[rows] = lines_of(profile, int(tracks[point[rows[0]]]), times).line
+            line[rows], _ = lines_of(profile, int(tracks[point[rows[0]]]), times)
     unnamed = np.flatnonzero(line < 0)
     line[unnamed] = lines_around(profile, *_middles(profile, pieces.take(unnamed)))
     return line
@@ -167,7 +160,7 @@ def attributions_of(profile: Profile, wanted: Int64s) -> Attributions:
     """Return the culprit of each of these slices; row -1 is nothing recorded."""
     rows, row = np.unique(wanted, return_inverse=True)
     *keys_of_rows, call = ancestor_causes(profile, rows)
-    keys, code = distinct(*keys_of_rows)
+    keys, code = columns.distinct(*keys_of_rows)
     names = profile.trace.names
     blamed = [
         Attribution(CAUSES[cause], names[name] if name >= 0 else "", *location_of(profile, user))
@@ -194,7 +187,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     trace, moments = profile.trace, profile.of(StepWindows).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
     of_names = profile.of(_of_names)
-    is_outer = mask_at(np.array(_OUTER), len(CAUSES))
+    is_outer = columns.mask_at(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, ancestor in ancestors_of(trace.parent, rows):
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
@@ -218,12 +211,8 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     sampled = lines_around_slices(profile, rows[unnamed])
     user[unnamed] = np.where(sampled >= 0, len(trace.names) + sampled, -1)
     by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
-    return AncestorCauses(
-        cause=np.where(by_library, _LIBRARY, cause),
-        name=np.where(by_library, entry, name),
-        user=user,
-        call=call,
-    )
+    cause, name = np.where(by_library, _LIBRARY, cause), np.where(by_library, entry, name)
+    return AncestorCauses(cause, name, user, call)
 
 
 def location_of(profile: Profile, user: int) -> tuple[str, int]:
@@ -243,8 +232,6 @@ def most_called_at(profile: Profile, rows: Int64s) -> tuple[str, int]:
 
 
 class _OfNames(NamedTuple):
-    """What slices are by themselves."""
-
     causes: Int64s  # by kind of slice (row) and name (column), index into CAUSES
     kind_of_cat: Int64s
     is_of_framework: Mask  # by name
@@ -261,10 +248,8 @@ def _of_names(profile: Profile) -> _OfNames:
     named[np.flatnonzero(slices.are_autotuning(names))] = _AUTOTUNING
     is_named = named != _UNNAMED
     python = np.where(mask_of(names, python_frames.is_program_function)[: len(names)], _PYTHON, _LIBRARY)
-    causes = [
-        np.where(is_named, named, unnamed)
-        for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
-    ]
+    by_cat = CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING
+    causes = [np.where(is_named, named, unnamed) for unnamed in by_cat]
     causes.append(np.array([CAUSES.index(slices.call_kind(name)) for name in names], np.int64))
     kinds = {slices.OPERATOR: 0, slices.LABEL: 1, slices.PYTHON_FUNCTION: 2} | dict.fromkeys(
         slices.RUNTIME_CATS, 4

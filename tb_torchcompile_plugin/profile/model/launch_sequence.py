@@ -116,9 +116,7 @@ def modeled_windows(profile: Profile) -> Intervals:
     if steady is None:
         return profile.of(span_window)
     windows = steady.windows
-    modeled = (
-        windows.ends <= lane.begin[lane.marks[-1]] if len(lane.marks) else np.zeros(len(windows.ends), bool)
-    )
+    modeled = windows.ends <= lane.begin[lane.marks].max(initial=np.iinfo(np.int64).min)
     return Intervals(*(column[modeled] for column in windows)) if modeled.any() else windows
 
 

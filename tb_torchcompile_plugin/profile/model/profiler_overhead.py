@@ -12,10 +12,9 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import line_lookups
-from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Model, model, replay
+from tb_torchcompile_plugin.profile.model.model import Clock, Model, clock, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unprofiled_host_step_ns
 
@@ -47,12 +46,10 @@ def events_written(profile: Profile) -> Floats:
 
 def without_overhead(profile: Profile, changed: Model, slice_ns: int) -> Model:
     """Return a changed model as if writing a slice cost nothing. slice_ns: what it cost, 0 for the model itself."""
-    recorded_model, pieces = profile.of(model), profile.of(host_segments).ns
+    recorded_model, took = profile.of(model), profile.of(host_segments).ns
     lookups = profile.of(line_lookups) * min(1.0, slice_ns / _WITH_LOOKUPS_NS)
     own = (recorded_model.own * _left(recorded_model.own, 1, slice_ns)).astype(np.int64)
-    left = _left(pieces - lookups, profile.of(events_written), slice_ns) * (
-        1 - lookups / np.maximum(pieces, 1)
-    )
+    left = _left(took - lookups, profile.of(events_written), slice_ns) * (1 - lookups / np.maximum(took, 1))
     # What was queued before is work of steps like these, and shorter by as much.
     now, then = (np.bincount(m.stream, m.dur, len(m.free)) for m in (recorded_model, changed))
     saved = np.maximum(changed.free - changed.begin, 0) * (1 - np.minimum(then / np.maximum(now, 1), 1))

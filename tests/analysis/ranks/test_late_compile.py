@@ -11,7 +11,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.analysis.ranks.why_late import Missed, compiled_before
+from tb_torchcompile_plugin.analysis.ranks.why_late import compiled_before
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import late
@@ -105,7 +105,7 @@ def test_what_others_compiled_too_is_not_alone(tmp_path: Path) -> None:
     at = begin_of(made)
     made = with_logs(made, {0: compiled(at, cache="hit"), 2: compiled(at, cache="miss")})
     row = compiled_before(made, 2, made.of(late))
-    assert row is not None and row.alone is False and row.missed == Missed("fx_graph", [0])
+    assert row is not None and row.alone is False and row.missed == ("fx_graph", [0])
     assert "rank 2 missed the FX graph cache that rank 0 hit" in first(made).title
 
 

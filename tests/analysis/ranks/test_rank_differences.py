@@ -4,10 +4,13 @@ import json
 
 from profiles import data_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank, rank_differences
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.api.report import whole_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+Rank = tuple[int, CompileData]
 
 
 def a_rank(
@@ -26,20 +29,20 @@ def a_rank(
     for (name, compile_id), text in (texts or {}).items():
         summary.artifacts.add(name=name, payload=len(summary.payloads)).key.compile_id = compile_id
         summary.payloads.add(codec=Payload.ZLIB if damaged else Payload.RAW, data=json.dumps(text).encode())
-    return Rank(number, data_of(summary))
+    return number, data_of(summary)
 
 
 def differences(*ranks: Rank) -> list[tuple[str, str, list[tuple[list[int], str]]]]:
     rows: dict[tuple[str, str], list[tuple[list[int], str]]] = {}
-    for row in rank_differences(ranks).differences:
+    for row in rank_differences(dict(ranks)).differences:
         rows.setdefault((row.kind, row.compile_id), []).append((row.ranks, row.value))
     return [(*key, groups) for key, groups in rows.items()]
 
 
 def test_equal_ranks_differ_in_nothing() -> None:
-    answer = rank_differences([a_rank(1, "0/0", "1/0"), a_rank(0, "0/0", "1/0")])
+    answer = rank_differences(dict([a_rank(1, "0/0", "1/0"), a_rank(0, "0/0", "1/0")]))
     assert (answer.ranks, answer.differences) == ([0, 1], [])
-    alone = rank_differences([a_rank(0, "0/0")])
+    alone = rank_differences(dict([a_rank(0, "0/0")]))
     assert (alone.ranks, alone.differences) == ([], [])
     assert answer.sentences == ("There are no differences between what the 2 ranks compiled.",)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_with, spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.runtime.source import line_times, source, source_times
+from tb_torchcompile_plugin.analysis.runtime.source import line_times, source
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     LineLaunches,
     UserLine,
@@ -77,7 +77,7 @@ def rows_with(rows, ns):
 @pytest.mark.parametrize("name", ["resnet18", "breaks", "handler_breaks"])
 def test_all_kernel_time_is_told_by_line_or_as_unknown(recording, name):
     made = spans_in(recording(name))[0]
-    times, answer = made.of(source_times), made.of(source)
+    times, answer = line_times(made.of(line_launches), made.of(launch_ns)), made.of(source)
     assert times.all == sum(int(rows.dur.sum()) for rows in made.of(kernel_launches) if rows.device != "cpu")
     assert times.unknown + sum(row.gpu for row in times.by_line.values()) == times.all
     by_line = sum(row.kernel_us or 0 for row in answer.rows)
