@@ -140,7 +140,7 @@ class _Cache:
                 assert store._load(entry, "") is not None, f"the entry {entry.name} is incomplete"
                 left["entries"] += 1
         for path in self._root.glob(f"{cache.ANSWERS}/*.msgpack"):
-            _, line = msgspec.msgpack.decode(path.read_bytes())
+            *_, line = msgspec.msgpack.decode(path.read_bytes())
             assert msgspec.convert(line, CompileLine), f"the answer {path.name} is incomplete"
             left["answers"] += 1
         self._next_start()
