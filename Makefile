@@ -90,6 +90,7 @@ dist: prerequisites $(ENVIRONMENT) ## build wheel and sdist into dist/, and try 
 
 benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, and count the functions behind an answer
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.scale
 	@$(BIN)/python -m benchmarks.structured_log
 	@$(BIN)/python -m benchmarks.timeline
 	@$(BIN)/python -m benchmarks.timeline_browser

@@ -1,19 +1,21 @@
 """`python -m benchmarks`: read large traces with this project's reader and others, and print what it costs.
 
 By default: synthetic traces of 1 GB in each layout, and, where TB_TORCHCOMPILE_RECORDINGS names a folder with it, the
-recording of 815 MB, plain and gzip. CPU seconds vary with the load of the machine: compare rows of one run.
+recording of 815 MB, plain and gzip. CPU seconds vary with the load of the machine: compare rows of one run. Parsers of
+JSON are measured next to it, those that are installed (pip install orjson pysimdjson).
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
 import os
 import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import peers, synthetic
@@ -34,11 +36,14 @@ started = time.monotonic()
 trace = open_trace(sys.argv[1])
 print(f"opened again in {time.monotonic() - started:.3f} s")
 """
-_JSON = """
-import gzip, json, sys
-with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rb") as file:
-    print(len(json.load(file)["traceEvents"]), "events")
-"""
+# Parsers alone, which make no table: the last is the least that reading the text can cost.
+_PARSERS = {
+    "json.load": "import json; json.loads(text)",
+    "msgspec": "import msgspec; msgspec.json.decode(text)",
+    "orjson": "import orjson; orjson.loads(text)",
+    "simdjson": "import simdjson; simdjson.Parser().parse(text)",
+}
+_PARSE = "import sys; text = open(sys.argv[1], 'rb').read(); {}; print('parsed')"
 
 
 def main() -> None:
@@ -65,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="numbers of processes to try")
     parser.add_argument("--no-gzip", action="store_true", help="do not repeat each file as .gz")
     parser.add_argument(
-        "--no-json", action="store_true", help="leave out json.load, which needs 4 GB for 1 GB"
+        "--no-json", action="store_true", help="leave out parsers of JSON, which need 4 GB for 1 GB"
     )
     peers.add_option(parser)
     parser.add_argument("--folder", type=Path, help="where to write the traces; needs room for two of them")
@@ -90,24 +95,28 @@ def _files(options: argparse.Namespace, folder: Path) -> Iterator[Path]:
 
 def _compare(path: Path, options: argparse.Namespace, folder: Path) -> None:
     _warm(path)
-    reference = None
-    if not options.no_json:
-        reference = _row(path, "json.load", [sys.executable, "-c", _JSON, str(path)])
+    parsers: dict[str, Measured] = {}
+    for name, parse in _PARSERS.items() if not options.no_json else ():
+        if importlib.util.find_spec(name.partition(".")[0]):
+            parsers[name] = _row(path, name, [sys.executable, "-c", _PARSE.format(parse), str(path)], {})
     for workers in options.workers:
         program = _OURS.format(workers=workers)
-        _row(path, f"this, {workers} process(es)", [sys.executable, "-c", program, str(path)], reference)
-    _row(path, "this, with the cache", [sys.executable, "-c", _STORED, str(path)], reference)
+        _row(path, f"this, {workers} process(es)", [sys.executable, "-c", program, str(path)], parsers)
+    _row(path, "this, with the cache", [sys.executable, "-c", _STORED, str(path)], parsers)
     if not options.no_gzip and path.suffix != ".gz":
         packed = folder / f"{path.name}.gz"
         with path.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         program = _OURS.format(workers=max(options.workers))
         _row(
-            packed, f"this, {max(options.workers)} process(es)", [sys.executable, "-c", program, str(packed)]
+            packed,
+            f"this, {max(options.workers)} process(es)",
+            [sys.executable, "-c", program, str(packed)],
+            parsers,
         )
         packed.unlink()
     for name, command in options.peer:
-        _row(path, name, [*command, str(path)], reference)
+        _row(path, name, [*command, str(path)], parsers)
 
 
 def _warm(path: Path) -> None:
@@ -117,13 +126,14 @@ def _warm(path: Path) -> None:
             pass
 
 
-def _row(path: Path, reader: str, command: list[str], reference: Measured | None = None) -> Measured:
+def _row(path: Path, reader: str, command: list[str], parsers: Mapping[str, Measured]) -> Measured:
     cost = measure(command)
     note = cost.output.splitlines()[-1] if cost.output else ""
     if cost.failed:
         note = f"FAILED: {note}"
-    elif reference is not None:
-        note += f"; {cost.cpu_s / reference.cpu_s:.2f} x the CPU time of json.load"
+    else:
+        ratios = [f"{cost.cpu_s / parser.cpu_s:.2f} x {name}" for name, parser in parsers.items()]
+        note = "; ".join([note, *ratios])
     size = path.stat().st_size / 1e6
     name = path.name if len(path.name) < 28 else path.name[:12] + "…" + path.name[-14:]
     figures = f"{cost.wall_s:>8.2f}{cost.cpu_s:>8.2f}{cost.peak_mb:>9.0f}"

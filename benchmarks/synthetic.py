@@ -119,6 +119,40 @@ def _op(draw: random.Random, number: int, at: float) -> Iterator[Event]:
     yield from _launch(draw, number, at + 15)
 
 
+def _one_graph(kernels: int) -> Iterator[Event]:
+    """Yield a step that replays one CUDA graph of so many kernels, each of 2 µs."""
+    args = {"External id": _Id(1), "Record function id": 0, "Ev Idx": _Id(0)}
+    length = 2.5 * kernels + 100
+    yield _slice("user_annotation", "ProfilerStep#1", 424, 0.0, length, args)
+    call = {"External id": _Id(1), "cbid": 311, "correlation": _Id(1)}
+    yield _slice("cuda_runtime", "cudaGraphLaunch", 424, 10.0, 30.0, call)
+    yield _flow("s", 1, 424, 10.0)
+    for node in range(kernels):
+        device = {
+            "device": 0,
+            "context": 1,
+            "stream": 7,
+            "correlation": _Id(1),
+            "graph id": 4,
+            "graph node id": node,
+        }
+        name = f"triton_poi_fused_add_relu_{node % 300}"
+        yield _slice(
+            "kernel", name, 0, 50.0 + 2.5 * node, 2.0, device | {"grid": [2, 6, 1], "block": [128, 1, 1]}
+        )
+
+
+def _on_streams(draw: random.Random, streams: int) -> Iterator[Event]:
+    """Yield the usual steps, whose kernels run on so many streams in turn."""
+    for event in _events(draw):
+        if event.get("cat") in ("kernel", "ac2g") and event["pid"] == 0:
+            stream = event["args"]["correlation"] % streams if "args" in event else event["id"] % streams
+            event["tid"] = stream
+            if "args" in event:
+                event["args"]["stream"] = stream
+        yield event
+
+
 def _frame(draw: random.Random, number: int, depth: int, at: float) -> Event:
     name = f"torch/nn/modules/module{draw.randint(0, 60)}.py({draw.randint(10, 999)}): forward_{draw.randint(0, 9)}"
     args = {"Python parent id": _Id(number - 1), "Python id": _Id(number), "Ev Idx": _Id(number)}
@@ -160,23 +194,37 @@ def _flow(phase: str, number: int, pid: int, ts: float) -> Event:
     return {"ph": phase, "id": _Id(number), **where, "ts": _Time(ts), "cat": "ac2g", "name": "ac2g"}
 
 
-def write(path: Path, megabytes: float, layout: str = "2.11") -> int:
+def write(path: Path, megabytes: float, layout: str = "2.11", streams: int = 1) -> int:
     """Write a trace of about this size (10^6 bytes each). Return its number of events."""
-    events = list(_events(random.Random(1)))
+    draw = random.Random(1)
+    events = list(_on_streams(draw, streams) if streams > 1 else _events(draw))
+    return _write(path, events, layout, _STEPS * _STEP_US, lambda size, _: size >= megabytes * 1e6)
+
+
+def write_graphs(path: Path, kernels: int) -> int:
+    """Write ten steps, each of which replays a CUDA graph of so many kernels. Return the number of events."""
+    events = list(_one_graph(kernels))
+    return _write(path, events, "2.11", events[0]["dur"], lambda _, steps: steps >= _STEPS)
+
+
+def _write(
+    path: Path, events: list[Event], layout: str, length_us: float, is_full: Callable[[int, int], bool]
+) -> int:
+    """Repeat the events, which take so long, until the file is full at this size and this number of blocks."""
     varying = _Template()
     template = ",\n".join(LAYOUTS[layout](event, varying) for event in events)
     ids = sum(event["ph"] == "s" for event in events)
-    size = count = block = 0
+    size = block = 0
     with path.open("w") as file:
         file.write(_HEAD)
-        while size < megabytes * 1e6:
-            shift = _BASE_US + block * _STEPS * _STEP_US
+        while not is_full(size, block):
+            shift = _BASE_US + block * length_us
             values = (v + shift if isinstance(v, _Time) else v + block * ids for v in varying.values)
             text = (",\n" if block else "") + template % tuple(values)
             file.write(text)
-            size, count, block = size + len(text), count + len(events), block + 1
+            size, block = size + len(text), block + 1
         file.write(_TAIL)
-    return count
+    return block * len(events)
 
 
 def main() -> None:

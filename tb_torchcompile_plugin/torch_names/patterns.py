@@ -5,7 +5,7 @@ Standard library only: this runs inside training.
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 NameTest = Callable[[str], bool]
@@ -13,41 +13,53 @@ Kind = TypeVar("Kind")
 CACHED_NAMES = 1 << 16  # per question; all recordings in tests/data together have fewer than 20,000 names
 
 
-def begins(pattern: str | re.Pattern[str]) -> NameTest:
+class _Late:
+    """A pattern that is compiled when the first name is compared with it: importing all of them takes long enough."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self._pattern)
+
+
+def begins(pattern: str) -> NameTest:
     """Return a test for names that begin with a pattern."""
-    match = re.compile(pattern).match
-    return lambda name: match(name) is not None
+    late = _Late(pattern)
+    return lambda name: late.compiled.match(name) is not None
 
 
-def contains(pattern: str | re.Pattern[str]) -> NameTest:
+def contains(pattern: str) -> NameTest:
     """Return a test for names that contain a pattern."""
-    search = re.compile(pattern).search
-    return lambda name: search(name) is not None
+    late = _Late(pattern)
+    return lambda name: late.compiled.search(name) is not None
 
 
-def equals(pattern: str | re.Pattern[str]) -> NameTest:
+def equals(pattern: str) -> NameTest:
     """Return a test for names that match a pattern as a whole."""
-    fullmatch = re.compile(pattern).fullmatch
-    return lambda name: fullmatch(name) is not None
+    late = _Late(pattern)
+    return lambda name: late.compiled.fullmatch(name) is not None
 
 
-def first_group(pattern: str | re.Pattern[str]) -> Callable[[str], str | None]:
+def first_group(pattern: str) -> Callable[[str], str | None]:
     """Return a function that gives the first group of a pattern that matches a name as a whole, or None."""
-    fullmatch = re.compile(pattern).fullmatch
-    return lambda name: match[1] if (match := fullmatch(name)) else None
+    late = _Late(pattern)
+    return lambda name: match[1] if (match := late.compiled.fullmatch(name)) else None
 
 
 def without(pattern: str) -> Callable[[str], str]:
     """Return a function that removes what matches a pattern from a name."""
-    return partial(re.compile(pattern).sub, "")
+    late = _Late(pattern)
+    return lambda name: late.compiled.sub("", name)
 
 
 def first_match(*rows: tuple[Kind, str], default: Kind) -> Callable[[str], Kind]:
     """Return a function that gives the kind of the first row whose pattern a name contains."""
-    searches = [(kind, re.compile(pattern).search) for kind, pattern in rows]
+    searches = [(kind, contains(pattern)) for kind, pattern in rows]
 
     @lru_cache(CACHED_NAMES)
     def kind_of(name: str) -> Kind:
-        return next((kind for kind, search in searches if search(name)), default)
+        return next((kind for kind, is_in in searches if is_in(name)), default)
 
     return kind_of

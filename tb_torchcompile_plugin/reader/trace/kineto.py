@@ -221,13 +221,14 @@ class Trace(Contents):
         GPU work that begins before its launch call, and slices far outside all others, for example with a time stamp of
         0 or a wrongly converted clock.
         """
-        launch, rows = np.asarray(self.launch_of()), np.arange(len(self))
-        wrong = (launch >= 0) & (self.ts < self.ts[launch] - _CLOCK_ERROR_NS)
+        launch, wrong = self.launch_of(), np.zeros(len(self), bool)
+        launched = np.flatnonzero(launch >= 0)
+        wrong[launched] = self.ts[launched] < self.ts[launch[launched]] - _CLOCK_ERROR_NS
         if len(self):
             first, last = np.quantile(self.ts[:: 1 + len(self) // _MAX_SAMPLED], (_RARE, 1 - _RARE))
             width = _FAR * max(last - first, _MIN_SPAN_NS)
             wrong |= (self.ts < first - width) | (self.ts + self.dur > last + width)
-        return np.asarray(rows[wrong])
+        return np.flatnonzero(wrong)
 
     @cached_once
     def call_rows(self) -> Array:
