@@ -28,7 +28,7 @@ def main() -> int:
     elif options.attack == "kills":
         from benchmarks.reliability.kills import run as run_kills
 
-        broken = run_kills(options.count, options.seed)
+        broken = run_kills(options.subjects, options.count, options.seed)
     else:
         from benchmarks.reliability.mutants import run as run_mutants
 
@@ -45,7 +45,8 @@ def _options() -> argparse.Namespace:
     mutants.add_argument("--count", type=int, default=100_000, help="of all kinds together")
     mutants.add_argument("--minutes", type=float, default=1e9, help="for each kind at most")
     kills = attacks.add_parser("kills")
-    kills.add_argument("--count", type=int, default=334, help="of each of cache, index and handler")
+    kills.add_argument("subjects", nargs="*", help="cache, index, handler; all")
+    kills.add_argument("--count", type=int, default=334, help="of each")
     for attack in (mutants, kills):
         attack.add_argument("--seed", type=int, default=1)
     cycles = attacks.add_parser("cycles")
