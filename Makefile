@@ -28,7 +28,7 @@ ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-torch thorough lint types docs frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
+.PHONY: help demo check test test-torch thorough soak lint types docs frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,11 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, a
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.index --traces 32
 	@$(BIN)/python -m benchmarks.functions_per_answer
+
+soak: $(ENVIRONMENT) ## run 100,000 damaged inputs and requests, 1,000 kills, 10,000 profiler cycles and 8 simulated hours: overnight
+	@failed=; for attack in mutants kills cycles steady; do \
+	  echo "==> $$attack"; $(BIN)/python -m benchmarks.reliability $$attack || failed=1; \
+	done; test -z "$$failed"
 
 lock: $(ENVIRONMENT) ## pin the packages in .venv that `dev` needs in constraints.txt, which all installations use
 	@$(BIN)/python tools/make_constraints.py

@@ -1,8 +1,9 @@
-"""`python -m benchmarks.reliability mutants|kills|cycles`: run thousands of attacks, and print what they broke.
+"""`python -m benchmarks.reliability mutants|kills|cycles|steady`: run thousands of attacks, and print what they broke.
 
-mutants: changed traces, logs, summaries and digests, through all readers and analyses, and through every route. kills:
+mutants: changed files of all kinds, through all readers and analyses, and changed requests to every route. kills:
 readers and writers ended by SIGKILL at random moments; each file is complete or absent afterwards. cycles: cycles of
-the handler under a real torch, and the memory of the process. The exit status is 1 if something broke.
+the handler under a real torch, and the memory of the process. steady: steps between two recordings, as many as eight
+hours have. The exit status is 1 if something broke. `make soak` runs all of them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ def main() -> int:
     options = _options()
     begun = time.monotonic()
     if options.attack == "cycles":
-        from benchmarks.reliability.cycles import (
-            run as run_cycles,
-        )  # loads torch, which the others do not need
+        from benchmarks.reliability.cycles import run as run_cycles  # loads torch
 
         broken = run_cycles(options.count, stock=options.stock)
+    elif options.attack == "steady":
+        from benchmarks.reliability.cycles import run_steady
+
+        broken = run_steady(options.steps)
     elif options.attack == "kills":
         from benchmarks.reliability.kills import run as run_kills
 
-        broken = run_kills(options.count, options.seed)
+        broken = run_kills(options.subjects, options.count, options.seed)
     else:
         from benchmarks.reliability.mutants import run as run_mutants
 
@@ -38,16 +41,18 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability", description=__doc__)
     attacks = parser.add_subparsers(dest="attack", required=True)
     mutants = attacks.add_parser("mutants")
-    mutants.add_argument("kinds", nargs="*", help="traces, events, logs, summaries, digests, routes; all")
-    mutants.add_argument("--count", type=int, default=20_000, help="of each kind; routes: a hundredth of it")
+    mutants.add_argument("kinds", nargs="*", help="such as traces, log_texts or requests; all")
+    mutants.add_argument("--count", type=int, default=100_000, help="of all kinds together")
     mutants.add_argument("--minutes", type=float, default=1e9, help="for each kind at most")
     kills = attacks.add_parser("kills")
-    kills.add_argument("--count", type=int, default=400, help="of each of cache, index and handler")
+    kills.add_argument("subjects", nargs="*", help="cache, index, handler; all")
+    kills.add_argument("--count", type=int, default=334, help="of each")
     for attack in (mutants, kills):
         attack.add_argument("--seed", type=int, default=1)
     cycles = attacks.add_parser("cycles")
     cycles.add_argument("--count", type=int, default=10_000)
     cycles.add_argument("--stock", action="store_true", help="torch's own handler, to compare with")
+    attacks.add_parser("steady").add_argument("--steps", type=int, default=2_880_000)
     return parser.parse_args()
 
 

@@ -41,10 +41,10 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import log_identit
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
 Check = Callable[[Path, random.Random], str]
-_DATA = Path(__file__).parents[2] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 _ODD = (*NUMBERS, *TEXTS, *OTHERS)
 _SECTIONS = ("calls", "steps", "host", "kernels", "compiled")
-_LOG_BYTES = 60_000
+LOG_BYTES = 60_000
 _EXACT_NS = 1 << 50  # up to here µs in a float tell each ns
 
 
@@ -71,7 +71,7 @@ def traces() -> Check:
 
 def events() -> Check:
     """Values of traces: every question about a span has an answer, and the identities hold."""
-    originals = [*_documents()]
+    originals = [*documents()]
 
     def check(folder: Path, draw: random.Random) -> str:
         path = folder / "w.1.pt.trace.json"
@@ -91,7 +91,8 @@ def events() -> Check:
     return check
 
 
-def _documents() -> Iterator[dict[str, Any]]:
+def documents() -> Iterator[dict[str, Any]]:
+    """Yield traces whose values can be changed."""
     for seed in seeds():
         try:
             document = json.loads(seed)
@@ -125,16 +126,31 @@ def changed_events(document: dict[str, Any], draw: random.Random) -> dict[str, A
 def packed_files(pattern: str, largest: int) -> list[bytes]:
     """Return files of the recordings by the end of their name."""
     contents: list[bytes] = []
-    for archive in sorted(_DATA.glob("*/*/*.tar.xz")):
+    for archive in sorted(DATA.glob("*/*/*.tar.xz")):
         with tarfile.open(archive) as files:
             fitting = (member for member in files if member.name.endswith(pattern) and member.size <= largest)
             contents += [file.read() for member in fitting if (file := files.extractfile(member))]
     return contents[:40]
 
 
+def unpacked(folder: Path, name: str) -> Path:
+    """Unpack a recording into a folder of its name."""
+    with tarfile.open(DATA / "2.11.0" / name / f"{name}.tar.xz") as files:
+        files.extractall(folder / name, filter="data")
+    return folder / name
+
+
+def emptied(folder: Path) -> Path:
+    """Remove all files in it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    return folder
+
+
 def logs() -> Check:
     """Change bytes of logs, plain and packed, and values of their envelopes."""
-    originals = [text[: text.rfind(b"\nV", 0, _LOG_BYTES)] for text in packed_files(".log", 5 << 20)]
+    originals = [text[: text.rfind(b"\nV", 0, LOG_BYTES)] for text in packed_files(".log", 5 << 20)]
 
     def check(folder: Path, draw: random.Random) -> str:
         data = changed_log(draw.choice(originals), draw)
@@ -148,7 +164,7 @@ def logs() -> Check:
         except UserError:
             return "refused"
         data_read = CompileData(summary, "torch_trace", str(path), [], local_file(str(path)))
-        _ask_worker(data_read, draw)
+        ask_worker(data_read, draw)
         return "read"
 
     return check
@@ -162,16 +178,19 @@ def changed_log(data: bytes, draw: random.Random) -> bytes:
     for _ in range(draw.choice([1, 2, 4])):
         at = draw.randrange(len(lines))
         begin = lines[at].find(b"{")
-        try:
-            value = json.loads(lines[at][begin:]) if begin >= 0 else None
-        except ValueError:
-            continue
-        new = with_value(value, draw.choice([*places(value)]), draw.choice(_ODD))
-        lines[at] = lines[at][:begin] + json.dumps(new).encode()
+        with suppress(ValueError):
+            lines[at] = lines[at][:begin] + changed_json(lines[at][begin:] if begin >= 0 else b"", draw)
     return b"\n".join(lines)
 
 
-def _ask_worker(data: CompileData, draw: random.Random) -> None:
+def changed_json(text: bytes, draw: random.Random) -> bytes:
+    """Change a value anywhere in it. Raises ValueError if the text is not JSON."""
+    value = json.loads(text)
+    return json.dumps(with_value(value, draw.choice([*places(value)]), draw.choice(_ODD))).encode()
+
+
+def ask_worker(data: CompileData, draw: random.Random) -> None:
+    """Ask every question about what a worker compiled, and about some of its rows and texts."""
     for question in WORKER_QUESTIONS.values():
         msgspec.json.encode(data.of(question))
     msgspec.json.encode(startup(Starts(Start("a", "w", None, data), (Start("a", "v", 1, data),))))
@@ -199,7 +218,7 @@ def summaries() -> Check:
             data = data_of(without_impossible(load_summary(str(path))))
         except UserError:
             return "refused"
-        _ask_worker(data, draw)
+        ask_worker(data, draw)
         return "read"
 
     return check
@@ -224,17 +243,14 @@ def changed_summary(data: bytes, draw: random.Random) -> bytes:
 
 def digests() -> Check:
     """Change bytes of a digest, in the file and inside its sections: the job has two sound ones, too."""
-    ran = course(4, PLANTED)
-    sound = [digest_of(rank, 4, ran, PLANTED) for rank in range(3)]
 
     def check(folder: Path, draw: random.Random) -> str:
-        files = []
-        for rank, digest in enumerate(sound):
-            digest.format_version = 1
-            path = folder / digest_name(f"rank{rank}", "1")
-            path.write_bytes(changed_digest(digest, draw) if rank == 1 else digest.SerializeToString())
-            if file := local_file(str(path)):
-                files.append(DigestFile(f"rank{rank}", "1", file))
+        paths = written_digests(folder, draw)
+        files = [
+            DigestFile(f"rank{rank}", "1", file)
+            for rank, path in enumerate(paths)
+            if (file := local_file(str(path)))
+        ]
         _refusable_load(files[1])
         job = job_of_digests(files)
         if job is None:
@@ -244,6 +260,24 @@ def digests() -> Check:
         return "refused" if job.unread else "read"
 
     return check
+
+
+def written_digests(folder: Path, draw: random.Random | None = None) -> list[Path]:
+    """Write the digests of three ranks, one of them changed."""
+    folder.mkdir(exist_ok=True)
+    paths = [folder / digest_name(f"rank{rank}", "1") for rank in range(3)]
+    for rank, (path, digest) in enumerate(zip(paths, _sound_digests())):
+        path.write_bytes(changed_digest(digest, draw) if draw and rank == 1 else digest.SerializeToString())
+    return paths
+
+
+@cache
+def _sound_digests() -> list[pb.Digest]:
+    ran = course(4, PLANTED)
+    digests = [digest_of(rank, 4, ran, PLANTED) for rank in range(3)]
+    for digest in digests:
+        digest.format_version = 1
+    return digests
 
 
 def _refusable_load(file: DigestFile) -> None:
@@ -271,43 +305,3 @@ def changed_digest(digest: pb.Digest, draw: random.Random) -> bytes:
     setattr(other, section, zlib.compress(mutate(zlib.decompress(getattr(other, section)), draw), 1))
     whole: bytes = other.SerializeToString()
     return whole
-
-
-def routes() -> Check:
-    """Request every route of a logdir of mutants; none may answer 500."""
-    from benchmarks.reliability.asked import check_routes
-
-    trace_bytes, documents = seeds(), [*_documents()]
-    logs_of = [text[: text.rfind(b"\nV", 0, _LOG_BYTES)] for text in packed_files(".log", 5 << 20)]
-    summaries_of = [data for data in packed_files(".pt.compile.pb", 60_000) if len(data) > 1000]
-    ran = course(4, PLANTED)
-    sound = [digest_of(rank, 4, ran, PLANTED) for rank in range(3)]
-
-    def check(folder: Path, draw: random.Random) -> str:
-        for old in folder.rglob("*"):
-            if old.is_file():
-                old.unlink()
-        (folder / "job").mkdir(exist_ok=True)
-        text = json.dumps(changed_events(draw.choice(documents), draw)).encode()
-        (folder / "w.1.pt.trace.json").write_bytes(
-            text if draw.random() < 0.7 else mutate(draw.choice(trace_bytes), draw)
-        )
-        (folder / "w.1.pt.compile.pb").write_bytes(changed_summary(draw.choice(summaries_of), draw))
-        (folder / "dedicated_log_torch_trace_a.log").write_bytes(changed_log(draw.choice(logs_of), draw))
-        for rank, digest in enumerate(sound):
-            digest.format_version = 1
-            data = changed_digest(digest, draw) if rank == 1 else digest.SerializeToString()
-            (folder / "job" / digest_name(f"rank{rank}", "1")).write_bytes(data)
-        return check_routes(folder, draw)
-
-    return check
-
-
-KINDS: dict[str, Callable[[], Check]] = {
-    "traces": traces,
-    "events": events,
-    "logs": logs,
-    "summaries": summaries,
-    "digests": digests,
-    "routes": routes,
-}

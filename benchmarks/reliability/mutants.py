@@ -20,9 +20,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reliability.kinds import KINDS
+from benchmarks.reliability import kinds as recordings
+from benchmarks.reliability import requested, stored
+from benchmarks.reliability.kinds import Check
 
-Check = Callable[[Path, random.Random], str]
+# What makes the check of each kind, and its share of all mutants: cheap ones have the larger.
+KINDS: dict[str, tuple[Callable[[], Check], float]] = {
+    "traces": (recordings.traces, 12),
+    "events": (recordings.events, 5),
+    "logs": (recordings.logs, 10),
+    "log_texts": (stored.log_texts, 10),
+    "summaries": (recordings.summaries, 15),
+    "digests": (recordings.digests, 10),
+    "baselines": (stored.baselines, 10),
+    "status_files": (stored.status_files, 10),
+    "cache_files": (stored.cache_files, 8),
+    "requests": (requested.requests, 10),
+    "routes": (requested.routes, 0.2),  # each is some 40 requests
+}
 _BATCH = 200  # mutants per process
 _MAX_CPU_S = 60  # per mutant; the load of the machine does not count
 _MAX_WALL_S = 900  # per mutant, for one that only waits
@@ -41,13 +56,17 @@ class Outcome:
 
 
 def run(kinds: Sequence[str], count: int, seed: int, minutes: float) -> int:
-    """Print a line for each kind, which stops after `minutes`. Return how many mutants broke something."""
-    broken = 0
-    for kind in kinds or KINDS:
+    """Print a line for each kind, which stops after `minutes`. Return how many mutants broke something.
+
+    count: of all these kinds together.
+    """
+    broken, chosen = 0, [*(kinds or KINDS)]
+    shares = sum(KINDS[kind][1] for kind in chosen)
+    for kind in chosen:
         until = time.monotonic() + 60 * minutes
         of_kind = Outcome()
-        check = KINDS[kind]()
-        many = max(1, count // 100) if kind == "routes" else count
+        make_check, share = KINDS[kind]
+        check, many = make_check(), max(1, round(count * share / shares))
         for first in range(seed, seed + many, _BATCH):
             _add(of_kind, _in_child(check, range(first, min(first + _BATCH, seed + many))))
             if time.monotonic() > until:
@@ -61,7 +80,7 @@ def _print(kind: str, of_kind: Outcome) -> None:
     count = sum(of_kind.outcomes.values()) + len(of_kind.broken)
     outcomes = ", ".join(f"{number:,} {name}" for name, number in sorted(of_kind.outcomes.items()))
     cost = f"at most {of_kind.peak_mb:.0f} MB, {of_kind.slowest_s:.1f} CPU s for one"
-    print(f"{kind:<10}{count:>8,} mutants: {outcomes}; {len(of_kind.broken)} broken; {cost}", flush=True)
+    print(f"{kind:<13}{count:>8,} mutants: {outcomes}; {len(of_kind.broken)} broken; {cost}", flush=True)
     for number, why in list(of_kind.broken.items())[:_MAX_PRINTED]:
         print(f"    {number}: {why}", flush=True)
 

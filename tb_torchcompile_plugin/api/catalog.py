@@ -155,7 +155,8 @@ def _current_status(file: discovery.File) -> CompileStatus | None:
     """Return what a process compiles; None where it has ended, or where its file cannot be read."""
     try:
         status = msgspec.json.decode(read_range(file.path, 0, MAX_BYTES), type=CompileStatus)
-    except (OSError, msgspec.DecodeError):  # it was just removed, or is of another version
+    except (OSError, ValueError, RecursionError, msgspec.DecodeError):
+        # It was just removed, is of another version, or damaged.
         return None
     return status if status.is_current(time.time()) else None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.errors import BadRequest, visible
 
 _SEE = "See docs/reference/routes.md"
 _REQUIRED = object()
@@ -70,7 +70,7 @@ def numbers(name: str) -> Parameter:
 
 def texts(name: str) -> Parameter:
     """Return a parameter of texts with line breaks between them; without it there are none."""
-    return Parameter((name,), lambda given: tuple(line for line in given.split("\n") if line), ())
+    return Parameter((name,), lambda given: tuple(visible(line) for line in given.split("\n") if line), ())
 
 
 def time(name: str, otherwise: object = _REQUIRED) -> Parameter:

@@ -113,6 +113,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
         def answer(request: Request) -> Response:
             refuse_other_hosts(request, self._flags)
+            responses.refuse_other_encodings(request)
             return handle(request)
 
         return responses.route(answer, methods)

@@ -110,6 +110,14 @@ def refuse_other_sites(request: Request) -> None:
         raise BadRequest("requests from other sites are not allowed", next_step="Open TensorBoard itself")
 
 
+def refuse_other_encodings(request: Request) -> None:
+    """Raise BadRequest if the query has bytes that are not UTF-8, which werkzeug does not expect."""
+    try:
+        request.query_string.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest("the query is not UTF-8", next_step="Percent-encode its parameters") from error
+
+
 def _one_line(error: Exception) -> str:
     """Return type, text and innermost line of an error: what a report needs, in one line of the log."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)

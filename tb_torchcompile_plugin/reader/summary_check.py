@@ -66,7 +66,7 @@ def _fix_compilation(row: summary_pb2.Compilation, causes: Counter[str]) -> None
 def _is_json(text: str) -> bool:
     try:
         _check_json(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text in ("NaN", "Infinity", "-Infinity")
     return True
 

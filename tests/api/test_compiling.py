@@ -40,7 +40,8 @@ WORDS = "forward (train.py:58), 0/1 backward, inductor, 41 s, Triton kernels 12 
 def write(folder: Path, status: CompileStatus) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"w.{status.pid}.pt.compiling"
-    file.write_text(json.dumps(asdict(replace(status, updated_s=time.time() + status.updated_s))))
+    text = json.dumps(asdict(replace(status, updated_s=time.time() + status.updated_s)))
+    file.write_bytes(text.replace("BYTE", "\xff").encode("latin-1"))
     return file
 
 
@@ -67,6 +68,7 @@ def listed(folder: Path) -> list[tuple[str, str]]:
         ({"pid": gone()}, False),
         ({"pid": gone(), "host": "another"}, True),
         ({"pid": "a word"}, False),
+        ({"frame": "BYTE"}, False),
     ],
 )
 def test_a_process_is_shown_while_it_compiles(

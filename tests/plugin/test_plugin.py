@@ -86,6 +86,10 @@ class TestErrors:
         assert error["code"] == "bad_request"
         assert "worker, span" in error["message"]
 
+    def test_a_query_in_another_encoding(self, client: Client) -> None:
+        response = client.get(f"{ROOT}/span", environ_overrides={"QUERY_STRING": "run=\xc3="})
+        assert response.status_code == 400 and error_of(response)["code"] == "bad_request"
+
     @pytest.mark.parametrize(
         "ids",
         [

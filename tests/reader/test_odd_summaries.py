@@ -118,8 +118,8 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
 def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
     summary = CompileSummary()
     for row in (summary.compilations.add(), summary.runtime_metrics.add()):
-        row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999"})
+        row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999", "f": "[" * 3000})
     repaired = without_impossible(summary)
     for row in (repaired.compilations[0], repaired.runtime_metrics[0]):
         assert sorted(row.metrics) == ["c", "d", "e"]
-    assert repaired.records.unreadable["metrics that are not JSON"] == 4
+    assert repaired.records.unreadable["metrics that are not JSON"] == 6

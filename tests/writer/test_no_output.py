@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from live import needs_torch, run, summaries
+from live import needs_torch, run, summaries, torch_before
 
 pytestmark = needs_torch
 
 PROGRAM = """
-    import sys, warnings
+    import contextlib, sys, warnings
     with warnings.catch_warnings():  # what torch itself warns of when it is imported or compiles
         warnings.simplefilter("ignore")
-        import torch, torch._dynamo, torch._inductor.config, torch.distributed.config
+        import torch, torch._dynamo, torch._inductor.config
+        with contextlib.suppress(ImportError):  # torch 2.8
+            import torch.distributed.config
         from torch.profiler import ProfilerActivity, profile
         torch.compile(torch.sin, backend="aot_eager")(torch.ones(3))
     warnings.simplefilter("{action}")
@@ -36,4 +38,4 @@ def test_nothing_is_printed_and_nothing_is_lost(tmp_path: Path, action: str) -> 
     assert len(summary.compilations) == 2 and not summary.warnings
     assert summary.environment.settings["torch._inductor.config.fx_graph_cache"] == "True"
     names = [name.rpartition(".")[2] for name in summary.environment.settings]
-    assert names.count("compile_on_one_rank") == 1
+    assert names.count("compile_on_one_rank") == (not torch_before("2.13"))

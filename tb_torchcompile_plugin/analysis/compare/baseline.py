@@ -105,5 +105,5 @@ def _inflated(data: bytes, path: str) -> list[MeasuredRun]:
         if not stream.eof:
             raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
         return msgspec.json.decode(text, type=_Runs)
-    except (zlib.error, msgspec.DecodeError) as error:
+    except (zlib.error, ValueError, RecursionError, msgspec.DecodeError) as error:
         raise UserError(f"the baseline is damaged ({error})", file=path, next_step=_AGAIN) from error

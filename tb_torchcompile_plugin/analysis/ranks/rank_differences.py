@@ -86,7 +86,7 @@ def _listed(data: CompileData, number: int) -> str:
     """Return what a JSON artifact lists: operators, or graphs by their compile ids."""
     try:
         decoded: Any = msgspec.json.decode(read_payload(data, number))
-    except (UserError, msgspec.DecodeError):
+    except (UserError, msgspec.DecodeError, RecursionError):
         return "could not be read"
     rows = decoded.get(artifacts.EXECUTED) if isinstance(decoded, dict) else decoded
     if not isinstance(rows, list):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from isal import isal_zlib
 
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
 from tb_torchcompile_plugin.reader.cache import store
@@ -29,10 +30,10 @@ from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-FORMAT_VERSION = 1  # of the files that hold answers; what an answer says is versioned with the package
+FORMAT_VERSION = 2  # of the files that hold answers; what an answer says is versioned with the package
 # on disk, least recently used first out; chosen by hand: a line of 2 kB for each of 10,000 runs
 MAX_FILES = 20_000
-_FILE = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_FILE = msgspec.msgpack.Decoder(tuple[str, int, msgspec.Raw])  # key, checksum of the answer, and the answer
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -92,8 +93,8 @@ def load(question: str, kind: type[Answer], source: AnswerSource) -> Answer | No
     """Return the answer on disk; None where there is none that can be read, or it is outdated."""
     try:
         path, current_key = _path_and_key(question, source)
-        key, answer = _FILE.decode(path.read_bytes())
-        if key != current_key:
+        key, checksum, answer = _FILE.decode(path.read_bytes())
+        if key != current_key or checksum != isal_zlib.crc32(answer):
             return None
         decoded = msgspec.msgpack.decode(answer, type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeError):
@@ -108,7 +109,8 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
         return False
     try:
         path, key = _path_and_key(question, source)
-        content = msgspec.msgpack.encode((key, answer))
+        packed = msgspec.Raw(msgspec.msgpack.encode(answer))
+        content = msgspec.msgpack.encode((key, isal_zlib.crc32(packed), packed))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
         _remove_surplus(path.parent)

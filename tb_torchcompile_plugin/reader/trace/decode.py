@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.reader.trace.events import (
     Combo,
     Dictionaries,
     Event,
+    MetaArgs,
     combo_of,
     decode_events,
     event_from_text,
@@ -40,11 +41,6 @@ from tb_torchcompile_plugin.reader.trace.events import (
 )
 from tb_torchcompile_plugin.reader.trace.layout import EventBatch, Layout
 from tb_torchcompile_plugin.reader.trace.source import open_source
-
-
-class _MetaArgs(msgspec.Struct, gc=False):
-    name: Any = None
-
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
 
@@ -196,7 +192,7 @@ class Decoder:
             ids = numbers(_select(events, flow), "id", np.int64, whole)
             batch.columns.append((FLOW, np.flatnonzero(flow), {"id": ids}))
         for event in _select(events, kinds == META):
-            args = msgspec.json.decode(event.args, type=_MetaArgs)
+            args = msgspec.json.decode(event.args, type=MetaArgs)
             batch.meta.append((event.name, event.pid, event.tid, args.name))
         return batch
 

@@ -118,7 +118,14 @@ def _args_decoder(fields: Iterable[str]) -> Any:
     return msgspec.json.Decoder(list[args]).decode
 
 
+class MetaArgs(msgspec.Struct, gc=False):
+    """The args of an event that names a process or a thread."""
+
+    name: Any = None
+
+
 _decode_args = {kind: _args_decoder(fields) for kind, fields in ARGS_FIELDS.items()}
+_decode_args[META] = msgspec.json.Decoder(list[MetaArgs]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 
 

@@ -92,7 +92,7 @@ def _events(trace: Trace, source: Source, start: int, end: int) -> Iterator[byte
 def _wanted_in(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
     try:
         heads = _heads.decode(b"[" + text + b"]")
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         yield from _odd(text, wanted, start, end)
         return
     keep = [flag or _is_kept(head, start, end) for flag, head in zip(wanted.tolist(), heads)]
@@ -127,7 +127,7 @@ def _head_of(fields: dict[str, Any]) -> _Head:
 def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return False
     return True
 

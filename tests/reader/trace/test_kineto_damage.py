@@ -106,9 +106,10 @@ def test_control_characters_need_no_mending(read: Read) -> None:
 
 
 def test_invalid_utf8(read: Read) -> None:
-    trace = read(document(event("@@")).encode().replace(b"@@", b"\xff\xfe"))
+    thread = '{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "@@"}}'
+    trace = read(document(event("@@"), thread).encode().replace(b"@@", b"\xff\xfe"))
     assert others(trace) == ["\ufffd\ufffd"]
-    assert "invalid UTF-8, repaired: 1" in problems(trace)[0]
+    assert "invalid UTF-8, repaired: 2" in problems(trace)[0]
 
 
 @pytest.mark.parametrize(

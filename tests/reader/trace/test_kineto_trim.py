@@ -90,6 +90,7 @@ def test_a_file_that_has_changed_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_chunk_with_an_event_of_odd_types(tmp_path: Path) -> None:
     """Beside others that are as they should be."""
     odd = {"ph": "X", "cat": "cpu_op", "name": ["x"], "pid": 1, "tid": 1, "ts": 2, "dur": 1}
-    path = write_trace(tmp_path, [slice_("a", 1, 1), odd, slice_("b", 3, 1)])
+    path = write_trace(tmp_path, [slice_("a", 1, 1), odd, slice_("b", 3, 1), {**odd, "ph": "BYTE"}])
+    path.write_bytes(path.read_bytes().replace(b"BYTE", b"\xff"))
     kept = cut(read_trace(str(path)), 0, 10_000, path)["traceEvents"]
-    assert [event["name"] for event in kept] == ["a", ["x"], "b"]
+    assert [event["name"] for event in kept] == ["a", ["x"], "b", ["x"]]

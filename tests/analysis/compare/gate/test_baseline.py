@@ -76,7 +76,7 @@ def by_hand(path, **fields):
 
 def with_head(path, runs, version):
     head = baseline.KIND + f" {version}, plugin 1.0\n".encode()
-    path.write_bytes(head + zlib.compress(json.dumps(runs).encode()))
+    path.write_bytes(head + zlib.compress(runs if isinstance(runs, bytes) else json.dumps(runs).encode()))
     return str(path)
 
 
@@ -96,9 +96,10 @@ def test_impossible_numbers_are_refused(tmp_path, number):
         load(file)
 
 
-def test_a_baseline_without_runs_is_refused(tmp_path):
+@pytest.mark.parametrize("runs", [[], b'[{"name": "\xff"}]', b'[{"x":' + b"[" * 3000])
+def test_a_baseline_without_runs_is_refused(tmp_path, runs):
     with pytest.raises(UserError, match="damaged"):
-        load(with_head(tmp_path / "base.tbtc", [], baseline.FORMAT_VERSION))
+        load(with_head(tmp_path / "base.tbtc", runs, baseline.FORMAT_VERSION))
 
 
 def test_a_newer_format_is_refused_with_the_way_out(tmp_path):
