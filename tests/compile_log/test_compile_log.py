@@ -72,6 +72,29 @@ def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Recording) ->
     assert rows[0].restart_reasons[0].startswith("Call to `torch._dynamo.graph_break()`\n")
 
 
+def test_breaks_has_its_graphs_with_keys_and_kernels(recording: Recording) -> None:
+    summary = structured_log.read_log(str(logs(recording("breaks"))[0]))
+    graphs = {(g.key.compile_id, g.direction): g for g in summary.graphs}
+    assert len(graphs) == len(summary.graphs) == 9
+    # One key serves two compile ids: 4/0 found in the cache what 1/0 had compiled.
+    assert graphs["1/0", FORWARD].graph_key == graphs["4/0", FORWARD].graph_key
+    assert all(
+        graph.graph_key.startswith("f") and graph.output_code_file.endswith(".py") for graph in summary.graphs
+    )
+    kernels = [(k.name, k.category, k.num_configs, k.compile_ns) for k in graphs["0/0", FORWARD].kernels]
+    assert kernels == [
+        ("triton_poi_fused_addmm_relu_0", "triton_pointwise", 2, 258_769_000),
+        ("triton_poi_fused_addmm_relu_threshold_backward_1", "triton_pointwise", 2, 102_928_000),
+    ]
+    hit = graphs["4/0", FORWARD].kernels
+    assert len(hit) == 2
+    assert not hit[0].HasField("compile_ns")  # nothing was compiled, which is not the same as 0
+    cached = [(c.cache, c.result) for row in summary.compilations for c in row.cache if c.result != "miss"]
+    assert cached == [("fx_graph", "hit")] * 2
+    backward = [row.key.compile_id for row in summary.compilations if row.direction == BACKWARD]
+    assert backward == ["4/0", "3/0", "1/0", "0/0"]
+
+
 def test_recompiles_with_their_reasons(recording: Recording) -> None:
     summary = structured_log.read_log(str(logs(recording("recompiles"))[0]))
     assert [row.key.compile_id for row in summary.recompiles] == ["0/1", "0/2", "0/3"]
