@@ -45,8 +45,8 @@ gc.set_threshold(1_000_000, 50, 100)
 # and threads that tests side by side would only take from each other.
 FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# Each of these rooms is run by one process, for the sake of the browser, the torch or the jobs that its tests share.
-# The one that takes longest is the first.
+# Each of these is run by one process: its tests share a browser, torch, answers or jobs. The one that takes longest is
+# the first.
 ROOMS = ("tests/browser/", "tests/writer/", "tests/house/test_every_recording.py", "tests/diagnosis/")
 
 
