@@ -39,15 +39,15 @@ settings.register_profile("thorough", PATIENT, max_examples=1000)
 settings.load_profile("brief")
 
 # Tests make much that lives as long as they do: looking for cycles in it again and again took a tenth of their time.
-gc.set_threshold(100_000, 20, 20)
+gc.set_threshold(1_000_000, 50, 100)
 
 # What torch may leave out here: vector instructions, whose probing takes longer than all else it does, and processes
 # and threads that tests side by side would only take from each other.
 FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# Each of these rooms is run by one process, for the sake of the browser, the torch or the jobs that its tests share.
-# The one that takes longest is the first.
-ROOMS = ("tests/browser/", "tests/writer/", "tests/diagnosis/")
+# Each of these is run by one process: its tests share a browser, torch, answers or jobs. The one that takes longest is
+# the first.
+ROOMS = ("tests/browser/", "tests/writer/", "tests/house/test_every_recording.py", "tests/diagnosis/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,14 +47,18 @@ def profile_with(
 def spans_in(folder: Path) -> list[Profile]:
     """All spans of a logdir, with what was compiled, as a session opens them."""
     session = Session([("", str(folder))])
-    profiles = [
+    profiles = spans_of(session)
+    session.close()
+    return profiles
+
+
+def spans_of(session: Session) -> list[Profile]:
+    return [
         session.profile(run.run, worker.worker, span.span)
         for run in session.runs().runs
         for worker in run.workers
         for span in worker.spans
     ]
-    session.close()
-    return profiles
 
 
 def data_of(summary: CompileSummary) -> CompileData:

@@ -29,6 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from time import sleep
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlencode
 
 ROOT = Path(__file__).parents[1]
@@ -70,6 +71,7 @@ class Served:
         flags = argparse.Namespace(logdir=str(logdir), logdir_spec="")
         plugin = TorchCompileLoader().load(TBContext(logdir=str(logdir), flags=flags))
         assert plugin is not None
+        self.plugin = plugin
         self._client = Client(TensorBoardWSGI([plugin], ""))
         self._logdir = str(logdir).encode()
 
@@ -85,9 +87,8 @@ class Served:
         return {} if "error" in answer else answer
 
 
-def answers(logdir: Path) -> Iterator[Answer]:
+def answers(served: Served, logdir: Path) -> Iterator[Answer]:
     """Every answer about a logdir, in the order in which they are asked."""
-    served = Served(logdir)
     runs = served.rows("runs", {})["runs"]
     for run in runs:
         for worker in run["workers"]:
@@ -186,12 +187,29 @@ def _comparisons(served: Served, runs: Sequence[Any]) -> Iterator[Answer]:
 def _printed(logdir: Path, runs: Sequence[str]) -> Iterator[Answer]:
     """What the commands print, and their exit status."""
     path = str(logdir)
-    yield _command("report", [path])
-    yield _command("report --full", [path, "--full"])
+    with _report_read_once():
+        yield _command("report", [path])
+        yield _command("report --full", [path, "--full"])
     yield _command("report --json", [path, "--json"])
     yield _command("what-if", [path])
     for run, run2 in (list(pairwise(runs)) or [(run, run) for run in runs])[:MAX_PAIRS]:
         yield _command("compare", [path, path, "--run", run, "--run", run2])
+
+
+@contextlib.contextmanager
+def _report_read_once() -> Iterator[None]:
+    """What shows the whole report of a logdir shows the one that was read first."""
+    from tb_torchcompile_plugin.api import report
+
+    read, known = report.read_report, dict[str, report.Report]()
+
+    def read_once(logdir: str, *arguments: Any) -> report.Report:
+        if logdir not in known:
+            known[logdir] = read(logdir, *arguments)
+        return known[logdir]
+
+    with patch.object(report, "read_report", read_once):
+        yield
 
 
 def _command(name: str, arguments: Sequence[str]) -> Answer:
@@ -233,7 +251,12 @@ def unpacked(archive: Path) -> Iterator[Path]:
 def hashes_of(archive: Path) -> dict[str, str]:
     """By answer."""
     with unpacked(archive) as logdir:
-        return {name: hashlib.blake2b(body, digest_size=5).hexdigest() for name, body in answers(logdir)}
+        return {name: hash_of(body) for name, body in answers(Served(logdir), logdir)}
+
+
+def hash_of(body: bytes) -> str:
+    """As it is committed."""
+    return hashlib.blake2b(body, digest_size=5).hexdigest()
 
 
 def committed() -> dict[str, dict[str, str]]:
@@ -253,14 +276,20 @@ def _flat(rows: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def changed(name: str, archive: Path) -> list[str]:
     """Which answers about a recording are not those of the snapshot: new, missing or other bytes."""
-    now, before = hashes_of(archive), committed().get(name, {})
+    return differences(name, hashes_of(archive))
+
+
+def differences(name: str, now: dict[str, str]) -> list[str]:
+    """The same, of answers that were asked already."""
+    before = committed().get(name, {})
     return [answer for answer in sorted({*now, *before}) if now.get(answer) != before.get(answer)]
 
 
 def show(archive: Path, wanted: str) -> str:
     """One answer, its JSON indented. Raises SystemExit where there is none of this name."""
     with unpacked(archive) as logdir:
-        body = next((body for name, body in answers(logdir) if name == wanted), None)
+        asked = answers(Served(logdir), logdir)
+        body = next((body for name, body in asked if name == wanted), None)
     if body is None:
         raise SystemExit(f"there is no answer {wanted!r}")
     return "\n".join(map(_indented, body.decode(errors="replace").splitlines()))

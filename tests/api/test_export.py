@@ -102,7 +102,7 @@ def test_the_timeline_says_what_of_it_is_there(breaks: Exported, recording: Reco
 
 @pytest.mark.parametrize("budget", [3_000, 300_000])
 def test_the_timeline_keeps_to_its_budget(make: Make, recording: Recording, budget: int) -> None:
-    file = make(recording("breaks"), timeline_bytes=budget)
+    file = make(recording("breaks"), timeline_bytes=budget, panels_bytes=0)
     chunks = file.chunks_of(*TIMELINE)
     assert sum(file.chunks[number] for number in chunks) <= budget
     assert not chunks & file.chunks_of(*(ROUTES.keys() - TIMELINE))
@@ -114,7 +114,7 @@ def test_the_timeline_keeps_to_its_budget(make: Make, recording: Recording, budg
 
 
 def test_a_step_that_is_asked_for_is_there_at_full_detail(make: Make, recording: Recording) -> None:
-    file = make(recording("breaks"), step="ProfilerStep#4", timeline_bytes=700_000)
+    file = make(recording("breaks"), step="ProfilerStep#4", timeline_bytes=700_000, panels_bytes=0)
     ((_, body),) = file.of("timeline").items()
     said = json.loads(body.data)
     assert said["notes"][-1].startswith("This file contains ProfilerStep#4 in full detail, and an overview")

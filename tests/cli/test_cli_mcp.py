@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from diagnosis.agent import text_of
+from benchmarks.diagnosis.agent import text_of
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.sections import tables
 from tb_torchcompile_plugin.api.report import read_report

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.overview import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.cli.answers.screen import NOTHING_IN_A_PART
 from tb_torchcompile_plugin.cli.command import main
-from terminal import COLUMNS, LINES, Run, command_line, height, of_commands, screen_lines
+from terminal import Run, command_line, of_commands, screen_lines
 
 DATA = Path(__file__).parents[1] / "data"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
@@ -233,19 +232,3 @@ def test_a_report_of_nothing_has_no_screen(run: Run, tmp_path: Path) -> None:
     status, out, err = run(tmp_path)
     assert (status, out) == (1, "") and "no trace" in err
     assert isinstance(read_report(str(tmp_path)), Report)
-
-
-# those of many programs are no logdirs
-RECORDINGS = sorted(
-    {path.parent.name for path in DATA.glob("*/*/*.tar.xz")}
-    - {"exam", "jobs", "library_kernels", "strangers"}
-)
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_it_fits_one_screen(recording: Recording, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    status, out, _ = command_line(capsys, "report")(recording(name))
-    assert status == 0 and 8 <= height(out) <= LINES
-    lines = out.splitlines()
-    assert all(cell_len(line) <= COLUMNS for line in lines[: -len(of_commands(lines))])
-    assert "\x1b" not in out

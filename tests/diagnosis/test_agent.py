@@ -1,7 +1,7 @@
 """The tools alone name what was planted: cause, and line where the recording knows lines, in few bytes.
 
 One program of each family here. All of them, with what is reported of each:
-`PYTHONPATH=tests python -m diagnosis.agent FOLDER`.
+`python -m benchmarks.diagnosis.agent FOLDER`.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.agent import Learned, learned
+from benchmarks.diagnosis.agent import Learned, learned
 from diagnosis.test_findings import MISSES, rules_of
 from recordings import Recording
 from tb_torchcompile_plugin.api.report import read_report

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from live import fresh_recorder, needs_torch, run_alone, summaries, torch_before
+from live import fresh_recorder, needs_torch, run_all, run_alone, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
@@ -214,7 +214,8 @@ PROGRAM = """
 )
 def test_a_profiler_that_never_recorded(tmp_path: Path, loops: list[str], unused: int | None) -> None:
     """It is written though nothing was compiled, as nothing else would show why there is no trace."""
-    run_alone(PROGRAM, tmp_path, *loops)
+    statuses, printed = run_all(PROGRAM, tmp_path, [loops])
+    assert statuses == [0], printed
     steps = summaries(tmp_path)[-1].steps
     assert (steps.unused.steps if steps.HasField("unused") else None) == unused
 

@@ -5,41 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
 from tb_torchcompile_plugin.analysis.causes.registry import CAUSES
 from tb_torchcompile_plugin.analysis.finding import SECTIONS, Panel
 from tb_torchcompile_plugin.analysis.formatting import count_per_step
 from tb_torchcompile_plugin.analysis.ranks import job_findings
-from tb_torchcompile_plugin.api.answers.sections import tables
-from tb_torchcompile_plugin.api.answers.show import seen_at
-from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import tables_of
 
 ROOT = Path(__file__).parents[3]
 FRONTEND = ROOT / "frontend" / "src" / "panels"
-RECORDINGS = sorted(
-    {path.name.partition(".")[0] for path in (ROOT / "tests" / "data").rglob("*.tar.xz")}
-    - {"exam", "strangers"}
-)
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_each_finding_leads_to_a_row_or_a_section(recording: Recording, name: str) -> None:
-    report = read_report(str(recording(name)))
-    rows = {
-        seen_at(table.place._replace(section=table.section), row)
-        for table in tables(report)
-        if table.section != "findings"
-        for row in table.rows
-    }
-    for finding in report.findings:
-        if finding.row is None:
-            assert finding.section in SECTIONS[finding.panel], finding.title
-        else:
-            assert finding.row.partition(":")[0] in SECTIONS[finding.panel], finding.title
-            assert (finding.panel, finding.row) in rows, finding.title
 
 
 @pytest.mark.parametrize("cause", [*CAUSES, *job_findings.CAUSES], ids=lambda cause: cause.id)

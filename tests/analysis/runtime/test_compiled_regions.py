@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from profiles import data_of, profile_with
-from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import CompilationTable, compilation_table
-from tb_torchcompile_plugin.api.catalog import ids_of
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from traces import AUTOGRAD, slice_
 
@@ -65,15 +62,3 @@ def test_what_ran_without_a_compilation_has_a_row(tmp_path: Path, logged: bool) 
         ("0/0,0,forward", "compiled" if logged else None, 1, 5, 50),
         ("0/0,0,backward", None, 1, None, 40),
     ]
-
-
-def test_the_rows_of_a_recording(recording: Recording) -> None:
-    session = Session([("", str(recording("breaks")))])
-    (ids,) = ids_of(session.runs().runs)
-    rows = compilation_table(session.profile(*ids)).compilations
-    assert [row.function for row in rows if row.direction == "forward"][:2] == [
-        "forward",
-        "forward after line 26",
-    ]
-    assert {row.calls for row in rows} == {3}
-    assert all(row.gpu_us_per_call and row.host_us_per_call for row in rows)

@@ -91,12 +91,22 @@ class Cluster:
             process.wait()
 
 
+def started(factory: pytest.TempPathFactory, workers: int) -> Iterator[Cluster]:
+    cluster = Cluster(factory.mktemp("cluster"))
+    cluster.work(workers)
+    yield cluster
+    cluster.close()
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    (tmp_path / "cluster").mkdir()
-    made = Cluster(tmp_path / "cluster")
-    yield made
-    made.close()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from started(tmp_path_factory, workers=1)
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Whoever kills workers starts others in their place."""
+    yield from started(tmp_path_factory, workers=2)
 
 
 @pytest.fixture
@@ -109,27 +119,25 @@ def names(job: Path) -> list[str]:
 
 
 def test_two_workers_write_what_one_process_does(
-    cluster: Cluster, job: Path, capsys: pytest.CaptureFixture[str]
+    two_workers: Cluster, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.work(2)
-    assert main(["index", str(job), "--scheduler", cluster.address]) == 0
+    assert main(["index", str(job), "--scheduler", two_workers.address]) == 0
     assert capsys.readouterr().out == "4 digests written, 0 existed already\n"
     written = digests(job)
     assert main(["index", str(job), "--workers", "1", "--out", str(job.parent / "out")]) == 0
     assert written == digests(job.parent / "out")
-    assert main(["index", str(job), "--scheduler", cluster.address]) == 0
+    assert main(["index", str(job), "--scheduler", two_workers.address]) == 0
     assert "0 digests written, 4 existed already" in capsys.readouterr().out
 
 
 def test_the_trace_that_workers_are_killed_at_is_blamed(
-    cluster: Cluster, job: Path, capsys: pytest.CaptureFixture[str]
+    two_workers: Cluster, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = next(job.glob("rank0.*.pt.trace.json"))
     shutil.copy(trace, job / trace.name.replace("rank0", DEADLY))
 
-    cluster.work(2)
-    threading.Thread(target=cluster.replace_killed, daemon=True).start()
-    assert main(["index", str(job), "--scheduler", cluster.address]) == 0
+    threading.Thread(target=two_workers.replace_killed, daemon=True).start()
+    assert main(["index", str(job), "--scheduler", two_workers.address]) == 0
     out, err = capsys.readouterr()
     assert sum(map(int, re.findall(r"\d+", out)[:2])) == 4  # one whose answer was lost is asked for again
     assert out.endswith(", 1 failed\n") and f"{DEADLY}." in err and "(KilledWorker" in err
@@ -146,7 +154,6 @@ def test_a_scheduler_that_goes_away_is_said_and_nothing_is_lost(
             yield outcome
             cluster.scheduler.send_signal(signal.SIGKILL)
 
-    cluster.work()
     with monkeypatch.context() as patch:
         patch.setattr(index, "on_cluster", kill_after_the_first)
         began = time.monotonic()

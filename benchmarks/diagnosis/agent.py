@@ -1,6 +1,6 @@
 """An agent that knows nothing but the tools: what it is told of a recorded program, and in how many bytes.
 
-    PYTHONPATH=tests python -m diagnosis.agent FOLDER     # of tests/data/2.11.0/exam, unpacked: a line a program
+    python -m benchmarks.diagnosis.agent FOLDER     # of tests/data/2.11.0/exam, unpacked: a line a program
 
 It lists, reads the report, looks at the first finding and at the row that it points to, then at its line; where it has
 no line, at the hottest ones. Nothing here knows a program, a rule or a cause.

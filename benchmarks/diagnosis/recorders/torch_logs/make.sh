@@ -1,5 +1,5 @@
 #!/bin/bash
-# Record the logs of this folder: make.sh PYTHON_2_13 PYTHON_2_14 PYTHON_2_15, in a folder with train.py.
+# Record the logs of tests/data/torch_logs: make.sh PYTHON_2_13 PYTHON_2_14 PYTHON_2_15, in a folder with train.py.
 # A summary of each run is written next to its log; expected.py makes expected.json of them. Not everything is
 # installed everywhere: srun, kubectl, docker compose and a relaying logger are replaced by the prefixes they write.
 set -u
