@@ -88,7 +88,7 @@ def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     """Return what a fix brings, for an unprofiled step where its length is known."""
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
     predicted = prediction(profile.of(step_cost).step, *(after_ns(profile, change) for change in changes))
-    return WhatIf(fix.id, fix.kind, *fix.subject, fix.times, predicted)
+    return WhatIf(fix.id, fix.kind, *fix.subject, float(fix.times), predicted)
 
 
 def _replayed(profile: Profile, changed: Model, slice_ns: int) -> tuple[float, float]:

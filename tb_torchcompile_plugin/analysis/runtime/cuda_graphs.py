@@ -212,7 +212,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
-    spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
+    spent = sum(times, 0.0) if recordings is not None and len(times) == len(recordings) else None
     # An unprofiled step, else the median of the profiled ones: some may have compiled.
     step = profile.of(step_time).step_us
     return GraphedFunction(
