@@ -336,7 +336,7 @@ class TestLogdirs:
         assert len(answer["warnings"]) == 1
 
 
-OWN_HOSTS = (
+OWN_HOSTS: tuple[str, ...] = (
     "localhost:6006",
     "LOCALHOST.",
     "tb.localhost",
@@ -347,7 +347,7 @@ OWN_HOSTS = (
     "",
 )
 OWN_HOSTS += (socket.gethostname(), f"{socket.gethostname().upper()}:6006")
-OTHER_HOSTS = (
+OTHER_HOSTS: tuple[str, ...] = (
     "evil.example:6006",
     "localhost.evil.example",
     "127.0.0.1.evil.example",
