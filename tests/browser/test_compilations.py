@@ -9,6 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from browser.tab import Tab
 from compile_records import artifact, envelope, line
 from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.errors import visible
 
 pytestmark = pytest.mark.browser
 
@@ -208,13 +209,13 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: Path) -> None:
 
 def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab, added: Path) -> None:
     """As torch.export leaves them, which writes no compile id."""
-    write_log(added, Record({"exported_program": {}}, f"ExportedProgram: {EVIL}"))
+    write_log(added, Record({"exported_program": {}}, f"ExportedProgram: {visible(EVIL)}"))
     tab.open(run=added.name, panel="compilations")
     tab.wait_text(SENTENCE, "No compilations")
     tab.wait_text("main ul", "Exported program")
     (link,) = [a for a in tab.all("main li a") if "Exported program" in a.text]
     fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
-    assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
+    assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {visible(EVIL)}"
 
 
 def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: Tab, added: Path) -> None:
