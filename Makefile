@@ -94,6 +94,7 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, a
 	@$(BIN)/python -m benchmarks.structured_log
 	@$(BIN)/python -m benchmarks.timeline
 	@$(BIN)/python -m benchmarks.timeline_browser
+	@$(BIN)/python -m benchmarks.first_panel
 	@$(BIN)/python -m benchmarks.panels
 	@$(BIN)/python -m benchmarks.table_browser
 	@$(BIN)/python -m benchmarks.jobs

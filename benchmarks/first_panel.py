@@ -1,7 +1,7 @@
 """`python -m benchmarks.first_panel [TRACE …]`: seconds until the Overview of a trace that was never read is there.
 
 A TensorBoard with an empty cache and a browser that has the page open already; the time begins when the tab is asked
-for. By default: a synthetic trace of 20 MB and, where TB_TORCHCOMPILE_RECORDINGS has it, the recording of 815 MB.
+for. By default: the recordings of 23 and 815 MB in the folder that TB_TORCHCOMPILE_RECORDINGS names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from selenium.webdriver import Chrome
 
 import benchmarks  # noqa: F401  # knows where the tests' helpers are
-from benchmarks import synthetic
 from browser.processes import Servers, start_browser
 from browser.tab import Tab
 
@@ -36,6 +35,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_panel", description=__doc__)
     parser.add_argument("traces", nargs="*", type=Path)
     options = parser.parse_args()
+    if not options.traces and not os.environ.get("TB_TORCHCOMPILE_RECORDINGS"):
+        parser.exit(message="left out: TB_TORCHCOMPILE_RECORDINGS names no folder with recordings\n")
     with tempfile.TemporaryDirectory(prefix="tb_torchcompile_first_") as name:
         print(f"{'MB':>6}{'s, tab open':>13}  steps of the progress bar    load average")
         for path in options.traces or _usual(Path(name)):
@@ -44,14 +45,11 @@ def main() -> int:
 
 
 def _usual(folder: Path) -> Iterator[Path]:
-    small = folder / "small.1.pt.trace.json"
-    synthetic.write(small, 20)
-    yield small
-    archive = Path(os.environ.get("TB_TORCHCOMPILE_RECORDINGS", ""), "densenet_train_815mb.tar.xz")
-    if archive.is_file():
-        with tarfile.open(archive) as packed:
+    for name in ("recompiles", "densenet_train_815mb"):
+        with tarfile.open(Path(os.environ["TB_TORCHCOMPILE_RECORDINGS"], f"{name}.tar.xz")) as packed:
             packed.extractall(folder, filter="data")
-        yield next(folder.glob("densenet_train_815mb/*.trace.json"))
+        yield next(folder.glob(f"{name}/*.trace.json"))
+        shutil.rmtree(folder / name)
 
 
 def _measure(path: Path, folder: Path) -> None:

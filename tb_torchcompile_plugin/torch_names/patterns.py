@@ -5,7 +5,7 @@ Standard library only: this runs inside training.
 
 import re
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TypeVar
 
 NameTest = Callable[[str], bool]
@@ -56,10 +56,13 @@ def without(pattern: str) -> Callable[[str], str]:
 
 def first_match(*rows: tuple[Kind, str], default: Kind) -> Callable[[str], Kind]:
     """Return a function that gives the kind of the first row whose pattern a name contains."""
-    searches = [(kind, contains(pattern)) for kind, pattern in rows]
+
+    @cache
+    def searches() -> list[tuple[Kind, Callable[[str], object]]]:
+        return [(kind, re.compile(pattern).search) for kind, pattern in rows]
 
     @lru_cache(CACHED_NAMES)
     def kind_of(name: str) -> Kind:
-        return next((kind for kind, is_in in searches if is_in(name)), default)
+        return next((kind for kind, search in searches() if search(name)), default)
 
     return kind_of
