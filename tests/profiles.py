@@ -123,9 +123,10 @@ def total_by(rows: Iterable[Any], key: str, value: str) -> Counter[Any]:
 
 
 def gpu_ns(profile: Profile) -> Counter[int]:
-    """Summed time of each device's events."""
+    """Summed time of each device's events, without those whose times cannot be true."""
     trace, sums = profile.trace, Counter[int]()
-    for row in trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset")).tolist():
+    events = trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset")).tolist()
+    for row in {*events}.difference(trace.implausible().tolist()):
         pid = trace.tracks[trace.track[row]].pid
         known = int(trace.device[row])
         sums[known if known >= 0 else pid if isinstance(pid, int) else -1] += int(trace.dur[row])

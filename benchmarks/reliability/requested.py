@@ -11,9 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -156,19 +154,10 @@ def _why_wrong(data: bytes, headers: Any) -> str:
     if any(str(path).encode() in data for path in (DATA.parents[1], cache_directory())):
         return "a path of this machine"
     if headers.get("Content-Type", "").startswith("application/json") and data:
-        value = json.loads(data.decode("utf-8"), parse_constant=_reject)
-        return next((f"{text!r} must not be shown" for text in _texts(value) if visible(text) != text), "")
+        text = data.decode("utf-8")
+        json.loads(text, parse_constant=_reject)
+        return "" if visible(text) == text else "a hidden character"
     return ""
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all names and texts of a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        yield from chain.from_iterable(
-            map(_texts, [*value, *value.values()] if isinstance(value, dict) else value)
-        )
 
 
 def _reject(constant: str) -> None:
