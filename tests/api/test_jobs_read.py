@@ -21,6 +21,8 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_of_many_ranks_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_queue, "KEPT", 2)

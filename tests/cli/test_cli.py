@@ -20,6 +20,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from terminal import deny
 from traces import kernel, slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
     kernel("triton_poi_fused_add_0", 5, 2)
 ]

@@ -20,6 +20,8 @@ from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, LANE_CAT
 from terminal import Run, command_line
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:

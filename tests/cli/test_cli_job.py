@@ -13,6 +13,8 @@ from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 PLANTED = many_ranks.Planted(rank=37, host=2, pair=3)
 
 

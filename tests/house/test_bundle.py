@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
 STATIC = ROOT / "tb_torchcompile_plugin" / "static"

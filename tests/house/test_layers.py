@@ -245,5 +245,6 @@ def test_a_broken_import_costs_the_tab_and_nothing_else(
     assert tabs[broken, error] == "1"
 
 
+@pytest.mark.slow
 def test_an_unbroken_installation_has_the_tab(tabs: dict[tuple[str, str], str]) -> None:
     assert tabs["", ""] == "1 torch_compile"

@@ -27,6 +27,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from terminal import screen_lines
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data"
 CASES = ("pytorch163093_plateau", "recompile_count", "sglangomni1304_no_ops", "threads_recorded")
 

@@ -11,6 +11,8 @@ import pytest
 
 import smoke
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "tb_torchcompile_plugin"
 

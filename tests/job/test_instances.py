@@ -17,6 +17,8 @@ from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
+pytestmark = pytest.mark.slow
+
 Folders = pytest.TempPathFactory
 
 

@@ -28,6 +28,8 @@ from tb_torchcompile_plugin.reader.cache import copies as anywhere
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 # Its head can be read, and tells the rank.
 DAMAGED = '{"distributedInfo": {"rank": 1, "world_size": 3}, "traceEvents": 7'
 CYCLES = ("1790000000000000000", "1790000060000000000")

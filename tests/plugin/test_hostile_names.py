@@ -22,6 +22,8 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.mcp import Tools, server
 from tb_torchcompile_plugin.dataframes import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:

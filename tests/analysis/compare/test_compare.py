@@ -17,6 +17,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSumma
 from tb_torchcompile_plugin.profile.steps import profiled_steps
 from traces import kernel, launch, memory_event, slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 SIDES = ("baseline", "candidate")
 
 

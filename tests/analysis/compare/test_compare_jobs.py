@@ -19,6 +19,8 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 PARTS = (
     *("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_unknown", "exposed_memory"),

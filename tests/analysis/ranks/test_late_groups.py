@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import early_ranks, late_by_rank
 from traces import Event
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 LATE = Does(20 * MS)
 

@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
+pytestmark = pytest.mark.slow
+
 NOTHING = Planted(rank=-1, host=-1, pair=-1)
 ALL = Planted(rank=37, host=2, pair=3)
 

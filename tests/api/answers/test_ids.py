@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
 from traces import kernel, slice_, write_trace
 
-pytestmark = pytest.mark.usefixtures("remembered")
+pytestmark = [pytest.mark.usefixtures("remembered"), pytest.mark.slow]
 
 ASK = Commands("runs")
 NAMES = st.text(st.characters(), max_size=30)

@@ -38,6 +38,8 @@ from tb_torchcompile_plugin.job.job import DigestFile, Job, TracedJob, job_of_di
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 
+pytestmark = pytest.mark.slow
+
 SECTIONS = ("calls", "steps", "host", "kernels", "compiled")
 NUMBERS = (
     job_rows.rank_rows,
