@@ -278,7 +278,7 @@ def test_dynamo_sees_the_same_program(tmp_path: Path) -> None:
             for _ in range(5):
                 compiled(torch.ones(2, 2), prof).backward()
                 stepped()
-        print("FOUND", sorted(text[:60] for text in counters["graph_break"]), dict(counters["stats"]))
+        print("FOUND", sorted(text[:36] for text in counters["graph_break"]), dict(counters["stats"]))
         print("FRAMES", counters["frames"]["ok"])
     """
     printed = [run(program.replace("{ours}", str(ours)), tmp_path) for ours in (True, False)]
