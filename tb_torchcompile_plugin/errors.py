@@ -7,6 +7,7 @@ Standard library only, because the writer imports this module.
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 # Invalid characters, control characters of terminals, and characters that change the writing direction.
@@ -35,7 +36,7 @@ def visible(text: str) -> str:
 
 def visible_json(data: bytes) -> bytes:
     """Return JSON whose texts have the same escapes."""
-    return _NOT_IN_JSON.sub(_escaped_in_json, data)
+    return _NOT_IN_JSON.sub(lambda match: _escaped_in_json(match[0]), data)
 
 
 def quoted(text: str) -> str:
@@ -49,8 +50,9 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _escaped_in_json(match: re.Match[bytes]) -> bytes:
-    return json.dumps(visible(json.loads(b'"%s"' % match[0])))[1:-1].encode()
+@cache
+def _escaped_in_json(escape: bytes) -> bytes:
+    return json.dumps(visible(json.loads(b'"%s"' % escape)))[1:-1].encode()
 
 
 Error = TypeVar("Error", bound="UserError")

@@ -129,14 +129,15 @@ class GraphCode:
         return {node: path for graph in graphs for node, path in graph.items()}
 
     @cached_once
-    def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str], list[module_paths.Input]]:
-        """The statements of the graph after post-grad passes by node, and the shapes of its inputs.
+    def _inputs(self) -> list[module_paths.Input]:
+        """The inputs of the graph that dynamo captured; [] where there are several."""
+        return module_paths.inputs(self._payload(self._captured[0])) if len(self._captured) == 1 else []
 
-        With the inputs of the graph that dynamo captured; [] where there are several.
-        """
+    @cached_once
+    def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
+        """The statements of the graph after post-grad passes by node, and the shapes of its inputs."""
         text = next((text for name in POST_GRAD_GRAPHS if (text := self._text(name))), "")
-        captured = self._payload(self._captured[0]) if len(self._captured) == 1 else ""
-        return node_rows(text), module_paths.shapes(text), module_paths.inputs(captured)
+        return node_rows(text), module_paths.shapes(text)
 
     @cached_once
     def _modules_at(self) -> dict[tuple[str, int], list[str]]:
@@ -194,9 +195,9 @@ class GraphCode:
         if paths := [self._captured_modules[node] for node in named if node in self._captured_modules]:
             return list(dict.fromkeys(paths))
         nodes = part.nodes if isinstance(part, Definition) else _call_nodes(part) or part.source_nodes
-        statements, primals, inputs = self._late
+        statements, primals = self._late
         lines = (statements[node][1] for node in nodes if node in statements)
-        if paths := module_paths.taken_primals(lines, inputs, primals):
+        if paths := module_paths.taken_primals(lines, self._inputs, primals):
             return list(dict.fromkeys(paths))
         frames = self.call_lines(part) if isinstance(part, CodeCall) else self.lines(part)[0]
         at_lines = [path for row in frames for path in self._modules_at.get((row.file, row.line), [])]

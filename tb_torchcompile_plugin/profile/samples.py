@@ -203,8 +203,11 @@ def _loop(stacks: list[tuple[int, ...]]) -> int:
 
 def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> int:
     """Return the innermost line that two stacks share below the loop, -1 for none."""
-    pairs = zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:])
-    *_, shared = -1, *(line for line, _ in takewhile(lambda lines: lines[0] == lines[1], pairs))
+    shared = -1
+    for one, other in zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:]):
+        if one != other:
+            break
+        shared = one
     return shared
 
 

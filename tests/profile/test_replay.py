@@ -14,9 +14,10 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits
+from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import clock, model, recorded_clock, replay
+from tb_torchcompile_plugin.profile.model.model import model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     USUAL_NS,
     profiler_overhead,

@@ -1,4 +1,4 @@
-"""A small network that trains compiled on a CPU and is compiled anew for another batch size, as this package's handler
+"""A small network that trains compiled on a CPU and is compiled again for another batch size, as this package's handler
 records it.
 
     python program.py FOLDER

@@ -2,7 +2,7 @@
 
     python program.py FOLDER
 
-Beside the trace it leaves what torch's own table says of the same run: `key_averages.json`.
+Next to the trace it writes what torch's own table shows for the same run: `key_averages.json`.
 """
 
 import json

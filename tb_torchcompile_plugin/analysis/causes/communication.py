@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.gpu import faster
+from tb_torchcompile_plugin.analysis.causes.gpu import Speed, faster
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
@@ -146,7 +146,7 @@ class SlowBackend(Cause):
 def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[fix.Fix]:
     """Yield these collectives overlapped with computation for their last ns: before that, they may only wait."""
     share = overlappable_share(profile, work, last)
-    speed = 1 - OVERLAP_GAIN * share, 1.0, 1 - share
+    speed = Speed(1 - OVERLAP_GAIN * share, 1.0, 1 - share)
     return faster(profile, Communication.kind, work, speed, part=last)
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,21 +26,28 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.caches import NUMERICS
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
 
-# The remaining share of kernel time, for all kernels or for each: likely, most, least.
-Speed: TypeAlias = tuple[columns.Floats | float, ...]
+
+class Speed(NamedTuple):
+    """The remaining share of kernel time, for all kernels or for each."""
+
+    likely: columns.Floats | float
+    most: columns.Floats | float
+    least: columns.Floats | float
+
+
 # Matrix products with tensor cores compared with none: on H100 and H200, large ones were measured 5 times as fast.
-_TF32, _FLOAT32 = (0.2, 0.5, 0.12), (0.2, 0.5, 0.1)
-_GONE = (0.0, 0.1, 0.0)  # an unneeded change of layout disappears, or nearly; chosen on the recordings
+_TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
+_GONE = Speed(0.0, 0.1, 0.0)  # an unneeded change of layout disappears, or nearly; chosen on the recordings
 # Some layers that normalize volumes change the layout (nn.InstanceNorm3d): in a U-Net nearly all copies remained.
-_GONE_OF_VOLUMES = (0.0, 1.0, 0.0)
+_GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # Shares of the device's peak that fused attention reaches, forward and backward: likely, least, most. bfloat16: median
 # of 22 kernels of at least 500 positions on H100 and H200, four fifths of which are within the bounds. float32, without
 # tensor cores: four kernels.
@@ -196,7 +203,7 @@ class WrittenOutAttention(PricedCause):
             return
         work = np.concatenate([part.work for part, _ in priced])
         lengths = [len(part.work) for part, _ in priced]
-        speed = tuple(np.repeat(np.array([speed for _, speed in priced]), lengths, axis=0).T)
+        speed = Speed(*np.repeat(np.array([speed for _, speed in priced]), lengths, axis=0).T)
         for fused in faster(profile, self.kind, work, speed):
             name, *line = fused.subject
             subject = name, *(_line(profile, forward[0]) or line)
@@ -275,7 +282,7 @@ class LowBandwidthKernel(PricedCause):
         reached = {row.name: row.bandwidth_percent / 100 for row in rows if row.bandwidth_percent}
         for name, share in reached.items():
             if share < 1:
-                speed = share, (1 + share) / 2, share
+                speed = Speed(share, (1 + share) / 2, share)
                 work = np.flatnonzero(fix.work_named(profile, name.__eq__))
                 yield from faster(profile, self.kind, work, speed, name)
 
@@ -401,7 +408,7 @@ def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, 
         return None
     least = max(_FUSED_ATTENTION_NS, part.moved / peak.bandwidth_gb_s)
     now = max(int(queue.dur[part.work].sum()), 1)
-    return tuple(max(least, part.flop / (1e3 * tflop_s * share)) / now for share in _FUSED_ATTENTION[kind])
+    return Speed(*(max(least, part.flop / (1e3 * tflop_s * share)) / now for share in _FUSED_ATTENTION[kind]))
 
 
 def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:

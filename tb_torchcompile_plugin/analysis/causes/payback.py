@@ -179,8 +179,17 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     verdict: PaybackVerdict = "worth_it" if gain > chance else "not_worth_it"
     if abs(gain) <= chance and chance > _VAGUE * before:
         verdict = "unknown"
-    bounds = gain - chance, gain + chance
-    return Gain(verdict, "measured", before, after, gain, *bounds, eager.run, compiled.run)
+    return Gain(
+        verdict=verdict,
+        determined_by="measured",
+        eager_us=before,
+        compiled_us=after,
+        gain_us=gain,
+        low_us=gain - chance,
+        high_us=gain + chance,
+        eager_run=eager.run,
+        compiled_run=compiled.run,
+    )
 
 
 def predicted_gain(eager: tuple[float, float, float], compiled_us: float) -> Gain:

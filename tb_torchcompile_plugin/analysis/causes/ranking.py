@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import accumulate
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -35,8 +34,11 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
             *_by_gain(row),
         )
     )
-    levels = accumulate((SEVERITIES.index(row.severity) for row in reversed(rows)), min)
-    return [_with_severity(row, level) for row, level in zip(reversed(rows), levels)][::-1]
+    level = len(SEVERITIES) - 1
+    for index in range(len(rows) - 1, -1, -1):
+        level = min(level, SEVERITIES.index(rows[index].severity))
+        rows[index] = _with_severity(rows[index], level)
+    return rows
 
 
 def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:

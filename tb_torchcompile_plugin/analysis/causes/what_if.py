@@ -8,9 +8,10 @@ from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.model.clock import clock, least_step, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Model, clock, least_step, model, recorded_clock, replay
+from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import profiler_overhead, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
@@ -88,7 +89,10 @@ def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     """Return what a fix brings, for an unprofiled step where its length is known."""
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
     predicted = prediction(profile.of(step_cost).step, *(after_ns(profile, change) for change in changes))
-    return WhatIf(fix.id, fix.kind, *fix.subject, float(fix.times), predicted)
+    name, file, line = fix.subject
+    return WhatIf(
+        id=fix.id, kind=fix.kind, name=name, file=file, line=line, times=float(fix.times), predicted=predicted
+    )
 
 
 def _replayed(profile: Profile, changed: Model, slice_ns: int) -> tuple[float, float]:

@@ -233,9 +233,8 @@ def _problem(data: CompileData, row: CompilationMessage, status: Status) -> Prob
         f"{row.function} ({row.key.compile_id})" if row.function else f"Compilation {row.key.compile_id}"
     )
     eager = True if is_given_up else _SETTINGS.get(row.metrics.get(SUPPRESS_ERRORS, ""))
-    if (
-        record.direction_of(row.direction) == "backward"
-    ):  # compiled on first use, where torch suppresses no error
+    # Compiled on first use, where torch suppresses no error.
+    if record.direction_of(row.direction) == "backward":
         subject, eager = f"The backward of {subject}", False
     variables = _VARIABLES.get(kind) or names.REPEAT_FAILURE.get(failure.type, names.SHOW_MORE)
     return Problem(

@@ -148,7 +148,8 @@ class Straggler(OutlierCause):
         does, next_step, line, compiled = "", why_late.SEE_TIMELINE, None, None
         if why:
             evidence |= {"excess_us": why.excess_us, "last": why.instances}
-            main, *_ = causes = why_late.main_causes(why)
+            causes = why_late.main_causes(why)
+            main = causes[0]
             subject = "It" if count == 1 else f"Rank {rank}"
             if count > 1 and not what.hosts and why_late.distinctive_reasons(why):
                 subject = f"All are late for the same reason. Rank {rank}"

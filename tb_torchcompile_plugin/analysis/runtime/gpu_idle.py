@@ -83,8 +83,10 @@ def idle_culprits(profile: Profile) -> list[IdleReason]:
     the step.
     """
     devices = profile.of(idle_gaps) if len(profile.of(launch_sequence)) > 1 else ()
-    culprits = culprits_of(profile, profile.of(host_timeline)) if devices else None
-    return [row for device in devices if culprits for row in _culprit_rows(profile, device, culprits)]
+    if not devices:
+        return []
+    culprits = culprits_of(profile, profile.of(host_timeline))
+    return [row for device in devices for row in _culprit_rows(profile, device, culprits)]
 
 
 def _culprit_rows(profile: Profile, device: int, culprits: Attributions) -> Iterator[IdleReason]:

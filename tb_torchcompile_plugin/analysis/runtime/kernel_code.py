@@ -170,9 +170,17 @@ def launch_configs(trace: Trace, rows: Launches, groups: list[Int64s]) -> Iterat
             warps = math.ceil(math.prod(block) / warp_size) if block else None
             if occupancy == 0 and math.prod(grid) * (warps or 0) >= multiprocessors:
                 occupancy = None
-            count, time_us = len(indices), us(rows.dur[indices].sum())
-            used = registers, shared_memory, occupancy
-            configs.append(LaunchConfig(grid, block, warps, *used, count, time_us))
+            config = LaunchConfig(
+                grid=grid,
+                block=block,
+                warps=warps,
+                registers=registers,
+                shared_memory_bytes=shared_memory,
+                occupancy_percent=occupancy,
+                launches=len(indices),
+                time_us=us(rows.dur[indices].sum()),
+            )
+            configs.append(config)
         yield sorted(configs, key=lambda row: -row.time_us)
 
 

@@ -320,8 +320,10 @@ def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
 
 
 def _site_of(row: LedgerRow) -> LedgerSite:
-    times_us = (row.time_us, 0.0, row.time_us) if row.is_gpu else (row.time_us, row.time_us, 0.0)
-    return LedgerSite(row.site, row.file, row.line, *times_us, row.step_percent, [row.kind])
+    host_us, gpu_us = (0.0, row.time_us) if row.is_gpu else (row.time_us, 0.0)
+    return LedgerSite(
+        row.site, row.file, row.line, row.time_us, host_us, gpu_us, row.step_percent, [row.kind]
+    )
 
 
 def _site(site: str, file: str, line: int | None, parts: list[LedgerSite]) -> LedgerSite:

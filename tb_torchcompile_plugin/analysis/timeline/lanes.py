@@ -142,6 +142,10 @@ class ItemSlices:
         codes = {name: code for code, name in enumerate(self.texts)}
         return np.array([codes[item.name] for item in self.items], np.int64)
 
+    @cached_once
+    def _colors(self) -> Colors:
+        return np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
+
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` that touch [start, end)."""
         return level_of_detail.touching(level_of_detail.merged(self._singles, shift), start, end)
@@ -152,7 +156,7 @@ class ItemSlices:
 
     def colors(self, rows: Int64s) -> Colors:
         """Return the colors of rows as indices into `COLORS`."""
-        return np.array([COLOR_OF[self.items[row].color] for row in rows.tolist()], np.uint8)
+        return self._colors[rows]
 
     def parent(self, row: int) -> int | None:
         """Return the item around this one: in the line above, the last to start before it."""

@@ -12,9 +12,10 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import line_lookups
+from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Clock, Model, clock, model, replay
+from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unprofiled_host_step_ns
 

@@ -353,7 +353,7 @@ class Sink:
         """path: of the file, which is replaced; None: columns go to memory. Raises OSError."""
         self.path = path
         if path is not None:
-            path.touch()
+            path.write_bytes(b"")
         self._arrays: dict[str, Array] = {}
         self.places: dict[str, Place] = {}
         self.checksum = 0  # CRC-32 of the file
