@@ -1,11 +1,11 @@
 """Traces are read into the cache during training by one process, the newest first, which ends with training."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from queue import PriorityQueue
@@ -97,6 +97,16 @@ def test_what_waits_is_read_after_training(traces: list[str]) -> None:
     assert all(map(is_stored, traces))
 
 
+def test_what_training_sent_before_it_ended_is_read_by_a_reader_that_starts_late(traces: list[str]) -> None:
+    sent = "".join(f"{json.dumps([path, None, True, False])}\n" for path in ["gone"] * 5_000 + traces)
+    another = str(os.getppid())  # not the parent of the reader: as if training had ended
+    command = [sys.executable, "-m", background._READER, another]
+    subprocess.run(command, input=f"{sent}null\n".encode(), timeout=180, check=True)
+    assert all(map(is_stored, traces))
+    cut = subprocess.run(command, input=sent.encode(), timeout=180)
+    assert cut.returncode == 1
+
+
 @pytest.mark.parametrize("how", ["waits", "forks"])
 def test_nothing_is_left_of_training_that_was_killed(traces: list[str], how: str) -> None:
     training, reader = trained(how, traces * 50)
@@ -110,7 +120,7 @@ def test_nothing_is_left_of_training_that_was_killed(traces: list[str], how: str
 
 def test_the_newest_is_read_first() -> None:
     waiting: PriorityQueue[tuple[float, ToRead | None]] = PriorityQueue()
-    listen(['["a", null, true, false]', '["b", "c", false, true]', "null"], waiting, threading.Event())
+    listen(['["a", null, true, false]', '["b", "c", false, true]', "null"], waiting)
     assert [waiting.get()[1] for _ in range(3)] == [
         ToRead("b", "c", cache=False, digest=True),
         ToRead("a", None, cache=True, digest=False),

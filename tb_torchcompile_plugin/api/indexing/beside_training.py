@@ -9,13 +9,14 @@ time, the newest first. When whoever started it is gone before that `null`, it e
 import json
 import math
 import os
+import select
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from queue import PriorityQueue
 from typing import NamedTuple, TypeAlias
 
-from tb_torchcompile_plugin.api.indexing.pool import Order, end_with, write_digest
+from tb_torchcompile_plugin.api.indexing.pool import LOOK_S, Order, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 
@@ -33,23 +34,36 @@ class ToRead(NamedTuple):
 _Waiting: TypeAlias = "PriorityQueue[tuple[float, ToRead | None]]"
 
 
-def listen(lines: Iterable[str], waiting: _Waiting, complete: threading.Event) -> None:
-    """Add what stdin names. Ends the process where stdin ends before the final `null`."""
+def sent_by(parent: int) -> Iterator[str]:
+    """Yield the lines of stdin, all that `parent` sent before it went, until it has gone.
+
+    The end of stdin does not show it: other children of the parent may hold the other end open.
+    """
+    begun = b""
+    while True:
+        gone = os.getppid() != parent  # asked first: what it sent before is in the pipe by now
+        readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0 if gone else LOOK_S)
+        sent = os.read(sys.stdin.fileno(), 1 << 16) if readable else b""
+        *lines, begun = (begun + sent).split(b"\n")
+        yield from (line.decode() for line in lines)
+        if not sent and (readable or gone):
+            return
+
+
+def listen(lines: Iterable[str], waiting: _Waiting) -> None:
+    """Add what the lines name, until the final `null`. Ends the process where they end before it."""
     for number, line in enumerate(lines):
         trace = json.loads(line)
-        if trace is None:
-            complete.set()
         waiting.put((-number, ToRead(*trace)) if trace else (math.inf, None))
-    if not complete.is_set():
-        os._exit(1)
+        if trace is None:
+            return
+    os._exit(1)
 
 
 def main(parent: int) -> None:
     """Read traces until there are no more. What cannot be read is passed over."""
     waiting: _Waiting = PriorityQueue()
-    complete = threading.Event()
-    threading.Thread(target=listen, args=(sys.stdin, waiting, complete), daemon=True).start()
-    end_with(parent, over=complete.is_set)
+    threading.Thread(target=listen, args=(sent_by(parent), waiting), daemon=True).start()
     while (trace := waiting.get()[1]) is not None:
         try:
             _read(trace)

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -29,20 +29,19 @@ from tb_torchcompile_plugin.reader.compile_data import read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
-_LOOK_S = 0.5  # how often it looks whether it was left alone
+LOOK_S = 0.5  # how often it looks whether it was left alone
 
 
-def end_with(parent: int, over: Callable[[], bool] = lambda: False) -> None:
-    """End this process when `parent` has gone; a thread watches it. over: from when on it may finish alone.
+def end_with(parent: int) -> None:
+    """End this process when `parent` has gone; a thread watches it.
 
-    Pipes do not show it: other children of the parent may hold their other ends open, and so do processes of one pool.
+    Pipes do not show it: processes of one pool hold each other's ends open.
     """
 
     def watch() -> None:
-        while not over():
-            if os.getppid() != parent:
-                os._exit(1)
-            time.sleep(_LOOK_S)
+        while os.getppid() == parent:
+            time.sleep(LOOK_S)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
