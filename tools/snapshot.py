@@ -89,6 +89,11 @@ class Served:
 
 def answers(served: Served, logdir: Path) -> Iterator[Answer]:
     """Every answer about a logdir, in the order in which they are asked."""
+    with _profiles_shared():
+        yield from _answers(served, logdir)
+
+
+def _answers(served: Served, logdir: Path) -> Iterator[Answer]:
     runs = served.rows("runs", {})["runs"]
     for run in runs:
         for worker in run["workers"]:
@@ -194,6 +199,21 @@ def _printed(logdir: Path, runs: Sequence[str]) -> Iterator[Answer]:
     yield _command("what-if", [path])
     for run, run2 in (list(pairwise(runs)) or [(run, run) for run in runs])[:MAX_PAIRS]:
         yield _command("compare", [path, path, "--run", run, "--run", run2])
+
+
+@contextlib.contextmanager
+def _profiles_shared() -> Iterator[None]:
+    """What the server has worked out about a span the commands need not work out again."""
+    from tb_torchcompile_plugin.api.session import Session
+
+    opened, known = Session.opened, dict[str, Any]()
+
+    def opened_once(self: Session, found: Any, trace: Any, data: Any) -> Any:
+        key = f"{found.files} {trace.notices}"
+        return known.setdefault(key, opened(self, found, trace, data))
+
+    with patch.object(Session, "opened", opened_once):
+        yield
 
 
 @contextlib.contextmanager
