@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
@@ -202,7 +202,7 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
     """
     trace, work = profile.trace, profile.of(gpu_work)
     launch, begin = trace.launch_of()[work.index], trace.ts[work.index]
-    _, stream = np.unique(np.stack((work.device, trace.stream[work.index])), axis=1, return_inverse=True)
+    _, stream = distinct(work.device, trace.stream[work.index])
     first = np.full(int(stream.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, stream[launch >= 0], begin[launch >= 0])
     is_without_host = not len(trace.call_rows) and len(launch) > 0 and bool((launch < 0).all())

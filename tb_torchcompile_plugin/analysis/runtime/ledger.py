@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percen
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserLines, line_launches, shares
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
@@ -194,8 +194,7 @@ def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     names, position[unnamed] = _positions(profile, counted[unnamed])
     owner = np.full(len(counted), -1)
     owner[row >= 0] = profile.of(Ownership).compile_ids(row[row >= 0])
-    columns = np.stack((blamed.code, profile.of(_kinds)[counted], position, owner))
-    keys, group = np.unique(columns, axis=1, return_inverse=True)
+    keys, group = distinct(blamed.code, profile.of(_kinds)[counted], position, owner)
     functions = profile.of(_functions)
     for (code, number, at, graph), time in zip(keys.T.tolist(), sums(group, ns[counted], len(keys.T))):
         kind = HOST_KINDS[number]
