@@ -238,11 +238,16 @@ def test_a_profiler_inside_another_does_not_crash_torch(tmp_path: Path) -> None:
         import torch
         from tb_torchcompile_plugin import tensorboard_trace_handler
         handler = tensorboard_trace_handler(".")
-        with torch.profiler.profile(on_trace_ready=handler):
+        try:
             with torch.profiler.profile(on_trace_ready=handler):
-                torch.ones(2) + 1
+                with torch.profiler.profile(on_trace_ready=handler):
+                    torch.ones(2) + 1
+        except RuntimeError as error:
+            print(error)
     """
-    assert "another profiler was started" in run(program, tmp_path)
+    printed = run(program, tmp_path)
+    stopped_by_torch = "Can't disable Kineto profiler" in printed  # 2.11, before it calls the handler
+    assert stopped_by_torch or "another profiler was started" in printed
     assert len(names(tmp_path, TRACE)) == len(names(tmp_path, SUMMARY)) == 1
 
 

@@ -24,7 +24,8 @@ PROGRAM = """
     cpu = ProfilerActivity.CPU
     if hasattr(torch.profiler, "ProfilerActivityConfig"):  # from torch 2.15 on
         cpu = {{cpu: torch.profiler.ProfilerActivityConfig()}}
-    with profile(activities=[cpu], on_trace_ready=handler):
+    # torch 2.11 itself warns when events are not accumulated
+    with profile(activities=[cpu], on_trace_ready=handler, acc_events=True):
         torch.compile(torch.cos, backend="aot_eager")(torch.ones(3))
 """
 
@@ -39,4 +40,4 @@ def test_nothing_is_printed_and_nothing_is_lost(tmp_path: Path, action: str) -> 
     assert len(summary.compilations) == 2 and not summary.warnings
     assert summary.environment.settings["torch._inductor.config.fx_graph_cache"] == "True"
     names = [name.rpartition(".")[2] for name in summary.environment.settings]
-    assert names.count("compile_on_one_rank") == (not torch_before("2.13"))
+    assert names.count("compile_on_one_rank") == (not torch_before("2.11"))
