@@ -53,6 +53,18 @@ def test_a_menu_stays_in_the_window(tab: Tab) -> None:
             button.click()
 
 
+def test_a_menu_that_is_opened_while_its_panel_closes_is_no_error(tab: Tab) -> None:
+    """The browser reports that it was opened after the panel has gone; `tab` fails where the console complains."""
+    tab.open(run="resnet18", panel="kernels")
+    tab.one(KERNEL)
+    tab.script("""
+        document.querySelector('main summary').click();
+        [...document.querySelectorAll("nav[aria-label='Panels'] a")].find((a) => a.text.includes('Memory')).click();
+    """)
+    tab.wait_text("h1", "Memory")
+    tab.gone(KERNEL)
+
+
 def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> None:
     tab.open(run="breaks", panel="step")
     tab.click("table[aria-label='Longest gaps'] tr[data-row='0']")
