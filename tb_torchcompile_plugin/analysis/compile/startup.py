@@ -118,11 +118,11 @@ def startup(starts: Starts) -> StartUp:
 def start_findings(starts: Starts) -> list[Finding]:
     """Return a finding where another process of the logdir shows the cause of a miss. A first run has none."""
     data = starts.own.data
-    avoidable = {lookup_id: row for lookup_id, row in starts.of(differences).items() if row.avoidable}
+    avoidable = [pair for pair in starts.of(differences) if pair[1].avoidable]
     saved_ns = data.of(cache_lookups.would_save_ns)
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
-    lookup_id, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
+    lookup, difference = min(avoidable, key=lambda pair: not pair[1].same_run)
     whole_ns = sum(data.of(parts_ns).values())
     return [
         Finding(
@@ -143,7 +143,7 @@ def start_findings(starts: Starts) -> list[Finding]:
             row=None,
             section="startup",
             next_step=_NEXT_STEP,
-            where=[at_line(lookup_id.file, lookup_id.line)] if lookup_id.file else [],
+            where=[at_line(lookup.file, lookup.line)] if lookup.file else [],
         )
     ]
 
@@ -195,7 +195,7 @@ def _missed(starts: Starts) -> Iterator[str]:
             f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have saved "
             f"up to {duration(would_save / 1000)} of compiling."
         )
-    cause = next((row for row in starts.of(differences).values() if row.avoidable), None)
+    cause = next((row for _, row in starts.of(differences) if row.avoidable), None)
     if cause:
         yield f"The first miss that another process explains differs from {cause.than} in {cause.what}."
     for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):

@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.analysis.compile.startup import (
     start_parts,
     startup,
 )
-from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -197,13 +196,6 @@ def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     assert said.sentences[2].endswith(f"differs from a, w in {graph.differs}.")
 
 
-def test_a_miss_names_the_line_whose_code_differs() -> None:
-    said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
-    assert said.start_lookups[1].differs == (
-        "the code of the graph at m.py:4  # add = aten.add(x, 1) → add = aten.add(x, 2)"
-    )
-
-
 def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> None:
     alone = start("job", process(folder="/own"), 1)
     said = answer(alone, start("job", process(hit=True), 0))
@@ -212,13 +204,6 @@ def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> 
     (finding,) = start_findings(Starts(alone, (start("job", process(hit=True), 0),)))
     assert finding.severity == "warning" and finding.where == ["m.py:3"]
     assert finding.title.endswith(f"What differs from job, rank 0: {folder}")
-
-
-def test_a_file_without_code_names_the_place_alone() -> None:
-    said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
-    left = without_code(said)
-    assert left.start_lookups[1].differs == "the code of the graph at m.py:4"
-    assert "aten.add" in str(said) and "aten.add" not in str(left)
 
 
 # -- over a logdir ------------------------------------------------------------------------------------------------
