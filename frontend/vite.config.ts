@@ -48,11 +48,9 @@ function onlyWhatIsUsed(): Plugin {
   };
 }
 
-const SHARED =
-  /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|icicle|timeline).)/;
+const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|timeline).)/;
 /** Code of the first paint, including what the overview shows of other panels. */
-const COMMON =
-  /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
+const COMMON = /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|timeline).)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.

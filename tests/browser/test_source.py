@@ -53,7 +53,6 @@ def test_addresses_of_before_lead_on(tab: Tab) -> None:
 def test_the_costliest_function_of_yours_is_named_and_leads_to_its_lines(tab: Tab) -> None:
     tab.open(run="breaks", panel="your_code", section="functions")
     tab.wait_text("main p", "is your most expensive function")
-    tab.one("canvas")
     assert tab.text("main p").startswith("f (")
     tab.click("table[aria-label='Functions'] td", "prof_steps")
     tab.click("aside a", "Show in Your code")

@@ -1515,8 +1515,6 @@ export interface PythonTime {
   recorded: boolean;
   functions: PythonFunction[];
   parts: Partial<Record<Whose, number>>;
-  threads: string[];
-  frames: StackFrames;
 }
 
 export interface RankCompared {
@@ -1809,14 +1807,6 @@ export interface SpanRef {
   trace_file: string;
   size_bytes: number;
   modified_s: number;
-}
-
-export interface StackFrames {
-  name: number[];
-  parent: number[];
-  thread: number[];
-  calls: number[];
-  total_us: number[];
 }
 
 export type Stage = 'fetching' | 'queued' | 'reading';

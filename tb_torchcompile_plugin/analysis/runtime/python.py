@@ -1,4 +1,4 @@
-"""Show where Python itself took the time, from the stacks that `with_stack` records: by function and by stack."""
+"""Show in which functions Python itself took the time, from the stacks that `with_stack` records."""
 
 from typing import Annotated, Literal, get_args
 
@@ -7,14 +7,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent, plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, indices_in, mask_of, sums
-from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.host.host_tree import (
-    calling_tracks,
-    host_tree,
-    merged_stacks,
-    plain_names,
-)
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of, sums
+from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks, host_tree, plain_names
 from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -24,8 +18,6 @@ from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
 _WHOSE: tuple[Whose, ...] = get_args(Whose)
-_MAX_RATIO = 1000  # of a thread's time to that of a stack: shorter ones are left out, too narrow to be seen
-_MAX_STACKS = 4000  # merged stacks that are returned
 
 
 class PythonFunction(msgspec.Struct, frozen=True):
@@ -45,18 +37,8 @@ class PythonFunction(msgspec.Struct, frozen=True):
     slices: str  # name of its calls on the timeline
 
 
-class StackFrames(msgspec.Struct, frozen=True):
-    """Calls with one stack are one frame: parallel columns, callers before what they called."""
-
-    name: list[int]  # into `PythonTime.functions`
-    parent: list[int]  # -1: outermost
-    thread: list[int]  # into `PythonTime.threads`
-    calls: list[int]
-    total_us: list[float]
-
-
 class PythonTime(msgspec.Struct, frozen=True):
-    """Python functions with most self time first, and threads that launch most first."""
+    """Python functions with most self time first."""
 
     headline: str
     note: str  # whose code ran, and what is left out
@@ -64,36 +46,22 @@ class PythonTime(msgspec.Struct, frozen=True):
     functions: list[PythonFunction]
     # Host time (µs) of the threads that called operators, by whose code ran: it sums to all that was recorded.
     parts: dict[Whose, float]
-    threads: list[str]
-    frames: StackFrames
 
 
 def python(profile: Profile) -> PythonTime:
     """Return the time of Python functions; empty without `with_stack`."""
     trace, tree = profile.trace, profile.of(host_tree)
     steps, recorded = len(profile.of(StepWindows)), PYTHON_FUNCTION in trace.cats
-    busy = profile.of(calling_tracks)
-    track = trace.track[tree.index]
-    position = np.flatnonzero(tree.python & busy[track])
-    name = profile.of(plain_names)[1][trace.name[tree.index[position]]]
-    functions, function_of = _functions(profile, position, name)
-    # Threads that launch anything first, and of several the one that ran longest.
-    tracks = np.unique(track[position])
-    launches = np.isin(tracks, trace.track[profile.of(launch_calls).call])
-    ran = sums(trace.track.astype(np.int64), trace.self_ns, len(trace.tracks))
-    tracks = tracks[np.lexsort((-ran[tracks], ~launches))]
-    frames, left_out = _frames(profile, position, function_of[name], tracks)
+    busy, track = profile.of(calling_tracks), trace.track[tree.index]
+    functions = _functions(profile, np.flatnonzero(tree.python & busy[track]))
     parts = _parts(profile, functions) if recorded else {}
     idle_threads = len(np.unique(track[tree.python & ~busy[track]]))
-    threads = [trace.tracks[code] for code in tracks.tolist()]
     return PythonTime(
         headline=_headline(functions, parts, steps),
-        note=_note(parts, steps, left_out, idle_threads),
+        note=_note(parts, steps, idle_threads),
         recorded=recorded,
         functions=functions,
         parts=parts,
-        threads=[thread.thread_name or str(thread.tid) for thread in threads],
-        frames=frames,
     )
 
 
@@ -120,13 +88,11 @@ _OWNERS: dict[Whose, str] = {
 }
 
 
-def _note(parts: dict[Whose, float], steps: int, short: int, idle_threads: int) -> str:
-    """Return "Host time per step: your functions 1.20 ms (12 %), … 3 calls are too short to draw."."""
+def _note(parts: dict[Whose, float], steps: int, idle_threads: int) -> str:
+    """Return "Host time per step: your functions 1.20 ms (12 %), …"."""
     whole = sum(parts.values()) or 1.0
     times = (f"{_OWNERS[owner]} {duration(us)} ({percent(100 * us / whole)})" for owner, us in parts.items())
     note = f"Host time {'per step' if steps else 'in this span'}: {', '.join(times)}."
-    if short:
-        note += f" {plural(short, 'stack is', 'stacks are')} too short to draw."
     if idle_threads:
         note += f" {plural(idle_threads, 'thread')} without operators {'is' if idle_threads == 1 else 'are'} excluded."
     return note
@@ -147,10 +113,11 @@ def _steps(profile: Profile) -> int:
     return max(len(profile.of(StepWindows)), 1)
 
 
-def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[PythonFunction], Int64s]:
-    """Return one row per name, and for each name its row."""
+def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
+    """Return one row per name of these calls. position: among the slices of the host tree."""
     trace, (names, plain) = profile.trace, profile.of(plain_names)
     rows = profile.of(host_tree).index[position]
+    name = plain[trace.name[rows]]
     outermost = _outermost(trace.ts[rows], trace.ts[rows] + trace.dur[rows], trace.track[rows], name)
     calls = np.bincount(name, minlength=len(names))
     self_ns = sums(name, trace.self_ns[rows], len(names))
@@ -158,7 +125,6 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     own_ns, steps = sums(plain, profile.of(site_ns, program_only=True), len(names)), profile.of(_steps)
     called = np.flatnonzero(calls)
     order = called[np.argsort(-self_ns[called], kind="stable")]
-    row_of = indices_in(order, np.arange(len(names)))
     functions = []
     for code in order.tolist():
         key = names[code]
@@ -176,7 +142,7 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
             total_us=us(total_ns[code]) / steps,
         )
         functions.append(function)
-    return functions, row_of
+    return functions
 
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:
@@ -191,25 +157,3 @@ def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:
     reach = np.maximum.accumulate(end[order] - first + offset)
     outermost[order[1:]] = (start[order] - first + offset)[1:] >= reach[:-1]
     return outermost
-
-
-def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) -> tuple[StackFrames, int]:
-    """Return calls with the same stack merged, and how many of these are left out because they are too short."""
-    trace, tree, steps = profile.trace, profile.of(host_tree), profile.of(_steps)
-    number = np.full(len(tree.index) + 1, -1, np.int64)  # the last stands for "none"
-    number[position] = np.arange(len(position))
-    caller = number[tree.nearest(tree.parent[position], tree.python)]
-    rows = tree.index[position]
-    (parent, track, name), frame = merged_stacks(caller, trace.track[rows].astype(np.int64), name)
-    total, calls = sums(frame, trace.dur[rows], len(name)), np.bincount(frame, minlength=len(name))
-    whole = sums(track[parent < 0], total[parent < 0], len(trace.tracks))
-    longest = np.argsort(-total, kind="stable")[:_MAX_STACKS]
-    kept = np.sort(longest[total[longest] * _MAX_RATIO >= whole[track[longest]]])
-    frames = StackFrames(
-        name=name[kept].tolist(),
-        parent=indices_in(kept, parent[kept]).tolist(),
-        thread=indices_in(tracks, track[kept]).tolist(),
-        calls=calls[kept].tolist(),
-        total_us=[us(ns) / steps for ns in total[kept].tolist()],
-    )
-    return frames, len(total) - len(kept)
