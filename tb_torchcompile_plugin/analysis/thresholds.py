@@ -30,8 +30,6 @@ sizes_s = (
 )
 cold_start_s = 5.0  # of compile time that cache hits would have skipped
 steps_least = 2
-driver_least = "525.85.12"
-cuda_least = 12_000  # as the trace header writes it: 12.4 is 12040
 
 # Percent of the profiled time from which on a finding is a warning, and critical.
 warning_percent = 5.0

@@ -1,6 +1,5 @@
 """What is launched kernel by kernel but could be launched at once, and why are CUDA graphs not used?"""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -42,7 +41,6 @@ _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen on t
 # As in docs/concepts/predictions.md, with their bounds.
 _REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
-_VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 _MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
@@ -242,30 +240,6 @@ class CudaGraphsUsed(Cause):
         )
 
 
-class CudaGraphsOldDriver(Cause):
-    """CUDA graphs were replayed with a CUDA or driver version (from the trace header) before these (critical)."""
-
-    id = "cudagraphs_old_driver"
-    panel = "step"
-    section = "idle"
-    needs_records = False
-    limits = ("cuda_least", "driver_least")
-
-    def detect(self, context: SpanContext) -> Iterator[Finding]:
-        header = context.profile.trace.metadata
-        driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
-        replays = int(context.profile.of(launch_calls).replay.sum())
-        if not replays or not (_is_old(driver) or _is_old(runtime)):
-            return
-        yield self.finding(
-            f"CUDA graphs were profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
-            "their kernels may be missing from the trace",
-            "Call `torch.profiler._utils._init_for_cuda_graphs()` before the graphs are captured, or update the driver",
-            {"replays": replays},
-            severity="critical",
-        )
-
-
 class RecurrentCells(PricedCause):
     """8 or more cells of a recurrent network in a row are launched one by one.
 
@@ -394,17 +368,6 @@ def not_replayed(profile: Profile) -> fix.Times:
             around = around[around >= 0]
             times[track] = joined(inner, Intervals(whole.starts[around], whole.ends[around]))
     return times
-
-
-def _is_old(version: object) -> bool:
-    """Whether a version is old, of CUDA as the header writes it (12020) or of the driver (525.85.12)."""
-    if isinstance(version, int):
-        return 0 < version < thresholds.cuda_least
-    if not (isinstance(version, str) and _VERSION.match(version)):
-        return False
-    numbers = [int(number) for number in version.split(".")]
-    limit = [int(number) for number in thresholds.driver_least.split(".")]
-    return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
 
 
 def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:

@@ -533,7 +533,7 @@ def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
-    others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
+    others = {"graph_breaks", "recompiles", "data_parallel", "slow_backend"}
     others |= {
         "attention",  # test_attention.py
         # test_fixes.py
@@ -761,24 +761,6 @@ def test_a_librarys_frame_that_was_given_up_is_told_with_the_line_that_calls_it(
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
     assert given_up.title.startswith("wrapper (loop.py:933), called at train.py:46, runs eagerly")
     assert given_up.where == ["train.py:46"]
-
-
-@pytest.mark.parametrize(
-    ("header", "fires"),
-    [
-        ({"cuda_driver_version": 11080, "cuda_runtime_version": 11080}, True),
-        ({"cuda_driver_version": 12020, "cuda_runtime_version": 11080}, True),
-        ({"cuda_driver_version": "525.60.13", "cuda_runtime_version": 12000}, True),
-        ({"cuda_driver_version": "525.85.12", "cuda_runtime_version": 12000}, False),
-        ({"cuda_driver_version": 13000, "cuda_runtime_version": 13000}, False),
-        ({}, False),
-    ],
-)
-def test_old_drivers_lose_kernels_of_graphs(tmp_path: Path, header: dict[str, Any], fires: bool) -> None:
-    replay = slice_("cudaGraphLaunch", 1, 1, "cuda_runtime", correlation=77)
-    graphs = [*steps(), replay, kernel("k", 5, 1, correlation=77)]
-    assert ("cudagraphs_old_driver" in by_rule(tmp_path, graphs, **header)) == fires
-    assert "cudagraphs_old_driver" not in by_rule(tmp_path, steps(), **header)
 
 
 def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
