@@ -152,7 +152,6 @@ OTHERS = {
     "*.graph_break_sites.step_*_us": "the direct cost of one site",
     "*.compile_functions.total_s": "one function of torch",
     "*collectives*.mean_us": "one collective",
-    "*.callers.*": "what one call compiles",
     "*dynamic_shapes.sizes.compile_s": "the compilations of one size",
     "*dynamic_shapes.guards.recompiles": "those of one guard",
     "*findings.evidence.compil*": "those that the finding is about",

@@ -129,17 +129,6 @@ export interface CacheResult {
 
 export type Caches = 'cold' | 'recorded' | 'warm';
 
-export interface Caller {
-  function: string;
-  depth: number;
-  source: string | null;
-  file: string;
-  line: number;
-  compile_ids: string[];
-  total_s: number | null;
-  stack: Frame[];
-}
-
 export type Category =
   | 'aten'
   | 'attention'
@@ -331,7 +320,6 @@ export interface CompilationRow {
 export interface CompilationTable {
   sentences: string[];
   compilations: CompilationRow[];
-  callers: Caller[];
   others: OtherArtifacts[];
   uses_cuda_graphs: boolean;
 }

@@ -1,14 +1,11 @@
-"""What was compiled, with which outcome, and called from where?
+"""What was compiled, with which outcome, and what went wrong?
 
-One row for each frame, and one for each backward that was compiled later; the calls that led to them; and what went
-wrong.
+One row for each frame, and one for each backward that was compiled later.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from shlex import quote
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -17,9 +14,8 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     cache_result,
     compilations_in_order,
 )
-from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, frames_s, total_s
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, total_s
 from tb_torchcompile_plugin.analysis.formatting import plural, seconds
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
@@ -121,20 +117,6 @@ class Compilation(msgspec.Struct, frozen=True):
     restart_reasons: list[str]
     stack: list[Frame]
     recovered: bool
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """A call at which the stacks of compilations part, or that was compiled. A row of a tree."""
-
-    function: Annotated[str, column_head("Called from")]
-    depth: int
-    source: Annotated[str | None, column_head(grow=True)]
-    file: str
-    line: int
-    compile_ids: Annotated[list[str], column_head("Compilations")]  # what this call compiled
-    # Compile time of all below it, with backward graphs; None where unknown.
-    total_s: Annotated[float | None, column_head("Compile time", bar=True)]
-    stack: list[Frame]  # from the call of the row that this one is a part of
 
 
 class OtherArtifacts(msgspec.Struct, frozen=True):
@@ -342,37 +324,3 @@ def other_artifacts(data: CompileData) -> list[OtherArtifacts]:
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := record.key_of(row.key)) not in owned)
     return [OtherArtifacts(name, epoch, data.of(artifacts, epoch, name)) for epoch, name in others]
-
-
-def callers(data: CompileData) -> list[Caller]:
-    """Merge the stacks of all compilations: a call is a row where they part, and where something was compiled."""
-    rows = [row for row in data.of(compilations) if row.direction == "forward" and row.stack]
-    messages = grouped(data.summary.compilations, lambda row: record.key_of(row.key))
-    return list(_callers(rows, messages, 0, 0))
-
-
-def _callers(
-    rows: Sequence[Compilation],
-    messages: Mapping[record.Key, list[CompilationMessage]],
-    start: int,
-    depth: int,
-) -> Iterator[Caller]:
-    """Yield the calls below the first `start` ones that `rows` have in common."""
-    for group in grouped(rows, lambda row: row.stack[start]).values():
-        end = start + 1
-        while all(len(row.stack) > end and row.stack[end] == group[0].stack[end] for row in group):
-            end += 1
-        frame = group[0].stack[end - 1]
-        keys = dict.fromkeys((row.epoch, row.compile_id) for row in group)
-        yield Caller(
-            function=readable_function(frame.function),
-            depth=depth,
-            source=frame.source,
-            file=frame.file,
-            line=frame.line,
-            compile_ids=list(dict.fromkeys(row.compile_id for row in group if len(row.stack) == end)),
-            total_s=frames_s(chain.from_iterable(messages[key] for key in keys)),
-            stack=group[0].stack[start:end],
-        )
-        deeper = [row for row in group if len(row.stack) > end]
-        yield from _callers(deeper, messages, end, depth + 1)

@@ -13,11 +13,9 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import (
-    Caller,
     Compilation,
     OtherArtifacts,
     Status,
-    callers,
     compilations,
     nested_regions,
     other_artifacts,
@@ -72,7 +70,6 @@ class CompilationTable(msgspec.Struct, frozen=True):
 
     sentences: tuple[str, ...]
     compilations: tuple[CompilationRow, ...]
-    callers: tuple[Caller, ...]
     others: tuple[OtherArtifacts, ...]
     uses_cuda_graphs: bool
 
@@ -227,7 +224,6 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     return CompilationTable(
         sentences=tuple(sentences),
         compilations=tuple(_rows(data.of(compilations) if data else [], ran)),
-        callers=tuple(data.of(callers)) if data else (),
         others=tuple(data.of(other_artifacts)) if data else (),
         uses_cuda_graphs=bool(profile and (profile.of(requested_graphs) or profile.of(batch_sizes))),
     )

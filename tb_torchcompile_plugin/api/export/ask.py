@@ -10,7 +10,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compile.compilation_details import CompilationDetails, Guard
-from tb_torchcompile_plugin.analysis.compile.compilations import Caller
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
@@ -37,7 +36,6 @@ _CODE_FIELDS: dict[type[msgspec.Struct], set[str]] = {
     GraphBreak: {"source"},
     GraphBreakSite: {"source"},
     CompilationDetails: {"traceback"},
-    Caller: {"source"},
     Guard: {"user_line"},
 }
 # Routes that return only such text, and the reason for the empty answer.

@@ -5,9 +5,7 @@ import pytest
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation as details
 from tb_torchcompile_plugin.analysis.compile.compilations import (
-    Caller,
     Status,
-    callers,
     compilations,
     other_artifacts,
     problems,
@@ -104,42 +102,6 @@ def test_an_error_after_a_break_was_raised_unless_it_was_suppressed(setting: str
         assert failure and failure.ran_eager is problems(data)[0].ran_eager is ran_eager
 
 
-def test_stacks_share_their_beginning() -> None:
-    main, step = (
-        pb.Frame(file="t.py", line=9, function="main"),
-        pb.Frame(file="t.py", line=5, function="step"),
-    )
-    rows = [
-        compilation(stack=[main, pb.Frame(file="t.py", line=7, function="a")], start_ns=S, duration_ns=4 * S),
-        # inside of the one before, on the same thread
-        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2 * S, duration_ns=S),
-        compilation(key=pb.CompileKey(compile_id="1/1"), stack=[main, step], start_ns=6 * S, duration_ns=S),
-        compilation(direction=pb.BACKWARD, start_ns=8 * S, duration_ns=3 * S),
-    ]
-    data = data_of(pb.CompileSummary(compilations=rows))
-    assert [facts(row) for row in callers(data)] == [
-        ("main", 0, [], 8, ["main"]),
-        ("a", 1, ["0/0"], 7, ["a"]),
-        ("step", 1, ["1/0", "1/1"], 2, ["step"]),
-    ]
-    assert data.of(status_headline) == "3 compilations without problems."
-
-
-def facts(row: Caller) -> tuple[str, int, list[str], float | None, list[str]]:
-    return row.function, row.depth, row.compile_ids, row.total_s, [frame.function for frame in row.stack]
-
-
-def test_calls_that_do_not_part_are_one_row() -> None:
-    stack = [pb.Frame(file="t.py", line=line, function=name) for line, name in ((9, "main"), (5, "step"))]
-    inner = pb.Frame(file="m.py", line=3, function="forward")
-    rows = [
-        compilation(stack=stack),
-        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[*stack, inner], duration_ns=None),
-    ]
-    values = [facts(row) for row in callers(data_of(pb.CompileSummary(compilations=rows)))]
-    assert values == [("step", 0, ["0/0"], 1, ["main", "step"]), ("forward", 1, ["1/0"], None, ["forward"])]
-
-
 def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> None:
     summary = pb.CompileSummary(
         compilations=[
@@ -151,6 +113,7 @@ def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> Non
     )
     forward, backward = compilations(data_of(summary))
     assert (forward.breaks, forward.status) == (2, "graph_break")
+    assert data_of(summary).of(status_headline) == "1 compilation: 1 with a graph break."
     assert (backward.breaks, backward.status) == (0, "compiled")
 
 
@@ -186,4 +149,3 @@ def test_text_from_programs_stays_what_it_is() -> None:
     )
     data = data_of(pb.CompileSummary(compilations=[row]))
     assert compilations(data)[0].function == problems(data)[0].reason == HOSTILE
-    assert callers(data)[0].source == HOSTILE

@@ -15,10 +15,8 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import (
-    Caller,
     Compilation,
     Problem,
-    callers,
     compilations,
     other_artifacts,
     problems,
@@ -36,10 +34,6 @@ HOSTILE = "<script>alert(1)</script> \x1b[31m\"'"
 class Answers(NamedTuple):
     session: Session
     ids: tuple[str, str]
-
-    @property
-    def callers(self) -> list[Caller]:
-        return self.session.compile_data(*self.ids).of(callers)
 
     @property
     def problems(self) -> list[Problem]:
