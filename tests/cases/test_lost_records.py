@@ -15,6 +15,8 @@ from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -70,6 +72,12 @@ def test_steps_are_those_that_are_complete(
         if lost and is_first
         else " per step, " in headline(profile)
     )
+
+
+def test_an_event_with_an_implausible_time_can_be_opened() -> None:
+    profile = case("pytorch192021_wrong_clock")
+    opened = timeline_slice(Timeline(profile), -1, int(profile.trace.implausible()[0]))
+    assert "Excluded" in [fact.label for fact in opened.facts] and opened.number is None
 
 
 @pytest.mark.parametrize("name", ["hyperloom1121_replays_lost", "sglangomni1304_no_ops"])

@@ -161,7 +161,8 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     is_gpu_work = cat in GPU_CATS
     kernels = _launched(trace, row)
     start, dur = int(trace.ts[row]) - timeline.origin, int(trace.dur[row])
-    launch_fields, launch_facts = _launch(timeline, row) if is_gpu_work else ({}, [])
+    is_excluded = is_gpu_work and row not in timeline.profile.of(gpu_work).index
+    launch_fields, launch_facts = _launch(timeline, row) if is_gpu_work and not is_excluded else ({}, [])
     kernel = row if is_gpu_work else next(iter(kernels), -1)
     kernel_name = trace.names[trace.name[kernel]] if kernel >= 0 else None
     kernel_row = kernel_name and KernelName(int(trace.device[kernel]), kernel_name, compile_id, graph_key).key
@@ -169,6 +170,8 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     facts = _facts(timeline.lanes[lane], start, dur, int(trace.self_ns[row]), *launch_facts)
     if graph_key:
         facts.append(Fact("Graph key", graph_key))
+    if is_excluded:
+        facts.append(Fact("Excluded", "Its time is implausible"))
     if line >= timeline.rows.depths[slices.track]:
         facts.append(Fact("Crosses", "Outlasts its parent slice"))
     groups = {
