@@ -30,7 +30,6 @@ from tb_torchcompile_plugin.analysis.formatting import (
     function_at,
     joined_names,
     listed_numbers,
-    percent,
     plural,
 )
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
@@ -50,15 +49,11 @@ from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 SizeHandling = Literal["dynamic", "specialized", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
-_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)  # sizes to pad to
-_MIN_SIZES_TO_PAD = 3  # with fewer distinct sizes padding is not considered
 _SIZES_END = 1 << 62  # larger numbers are no sizes: torch's have 64 bits
 _MAX_DIGITS = 18  # of a number of 64 bits
 _MAX_OPERATORS = 24  # operators of one call that are searched for the size
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
-# Padding that adds more data than this is not advised
-_MAX_MORE_PERCENT = 25.0
 _UNKNOWN = "Whether sizes are dynamic is unknown: there is no compile data for this process."
 
 
@@ -100,16 +95,6 @@ class Advice(NamedTuple):
 
     sentence: str
     code: str | None  # to paste, None where there is none
-
-
-class _Padding(NamedTuple):
-    """What padding a size to multiples of `multiple` would change."""
-
-    left: int  # of `sizes`
-    extra_percent: float  # of data: the mean over the calls; over the sizes where calls are unknown
-    source: str
-    multiple: int
-    sizes: int
 
 
 def free_symbols(data: CompileData, key: record.Key) -> list[SymbolicShape]:
@@ -284,29 +269,6 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
     return list(rows)
 
 
-def _padding(profile: Profile) -> _Padding | None:
-    """Return the coarsest padding to multiples that leaves fewer sizes of an input, and adds little data."""
-    groups = grouped(profile.of(occurring_sizes), lambda row: (row.function, row.source))
-    return min((padded for rows in groups.values() for padded in _padded(rows)), default=None)
-
-
-def _padded(rows: list[ObservedSize]) -> Iterator[_Padding]:
-    """Weigh each size by its calls; by 1 where calls are unknown."""
-    has_calls = all(row.calls is not None for row in rows) and any(row.calls for row in rows)
-    sizes = Counter[int]()
-    for row in rows:
-        sizes[row.size] += (row.calls or 0) if has_calls else 1
-    before = sum(size * calls for size, calls in sizes.items())
-    if len(sizes) < _MIN_SIZES_TO_PAD or not before:
-        return
-    for multiple in _MULTIPLES:
-        padded = {size: -(-size // multiple) * multiple for size in sizes}
-        after = sum(padded[size] * calls for size, calls in sizes.items())
-        left, extra_percent = len(set(padded.values())), 100 * (after / before - 1)
-        if left < len(sizes) and extra_percent <= _MAX_MORE_PERCENT:
-            yield _Padding(left, extra_percent, rows[0].source, multiple, len(sizes))
-
-
 def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     """Return the dynamic sizes of one span, with what its process compiled."""
     if profile.data is None:
@@ -360,18 +322,12 @@ def size_advice(profile: Profile) -> Advice | None:
     data = profile.data
     if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
-    padding = ""
-    if best := _padding(profile):
-        padding = (
-            f". Or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
-            f"{best.sizes}, with {percent(best.extra_percent)} more data"
-        )
     failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
         return Advice(
             f"Do not use the size in Python{f' at {line}' if line else ''}: compute with tensors, or outside the "
-            f"compiled function{padding}",
+            "compiled function",
             None,
         )
     static = [row for row in profile.of(occurring_sizes) if row.handling != "dynamic"]
@@ -380,7 +336,7 @@ def size_advice(profile: Profile) -> Advice | None:
     # "L['x'].size()[0]"
     source = _SOURCE.match(static[0].source)
     code = f"torch._dynamo.mark_dynamic({source['name']}, {source['index']})" if source else None
-    sentence = f"Mark the size dynamic before the first call{padding}"
+    sentence = "Mark the size dynamic before the first call"
     became_dynamic = any(row.origin == "changed" for row in data.of(dynamic_symbols))
     if became_dynamic and len({row.size for row in static}) == 1:
         size, compile_s = static[0].size, static[0].compile_s
