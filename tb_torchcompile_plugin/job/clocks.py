@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.instances import Calls, Instances, calls, holds_all_ranks, instances, senders
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls
+from tb_torchcompile_plugin.job.instances import Instances, calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s

@@ -9,13 +9,11 @@ A send and its recv are always counted: torch's numbers, and the ids made of the
 any other, so those of two ranks differ.
 """
 
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple
-
 import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, communication_rows
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind, communication_rows
+from tb_torchcompile_plugin.job.digest.rank_calls import numbered as numbered
 from tb_torchcompile_plugin.job.job import Job, OneRank
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, ordinals, ranges
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -23,44 +21,6 @@ from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
-
-
-class Calls(NamedTuple):
-    """The collectives of all ranks as columns, rank by rank in order of time.
-
-    Times are Unix time in ns, each rank's by its own clock; -1 is unknown.
-    """
-
-    rank_index: Int64s  # index of the rank in the job
-    begin: Int64s
-    end: Int64s
-    launch: Int64s
-    seq: Int64s  # sequence number in its group
-    kind: Int64s  # index into `kinds`
-    comms: Int64s  # hash of torch's id of it
-    kinds: list[Kind]
-
-    @property
-    def dur(self) -> Int64s:
-        """How long each takes."""
-        return self.end - self.begin
-
-    def of_rank(self, rank_index: int) -> slice:
-        """Return the rows of one rank."""
-        return slice(*np.searchsorted(self.rank_index, (rank_index, rank_index + 1)).tolist())
-
-    def kind_of(self, row: int | np.integer) -> Kind:
-        """Return what the call in this row is."""
-        return self.kinds[int(self.kind[row])]
-
-    def groups(self) -> Int64s:
-        """Return by call a number of its group, -1 where that is unknown."""
-        number = numbered(kind.group for kind in self.kinds)[self.kind]
-        return np.where(self.of_kind(kind.group is not None for kind in self.kinds), number, -1)
-
-    def of_kind(self, of_each: Iterable[bool]) -> Mask:
-        """Return by call what holds for its kind; of_each: one for each of `kinds`."""
-        return np.array([*of_each, False])[self.kind]
 
 
 def calls(job: Job) -> Calls:
@@ -71,17 +31,9 @@ def calls(job: Job) -> Calls:
         for kind in part.kinds:
             codes.setdefault(kind, len(codes))
     kinds = [np.array([codes[kind] for kind in part.kinds] or [0], np.int64)[part.kind] for part in parts]
-    begin, end, launch, seq, _, comms = (
-        np.concatenate(columns) for columns in zip(*(part[:-1] for part in parts))
-    )
+    columns = (np.concatenate(column) for column in zip(*(part[:-1] for part in parts)))
     rank_index = np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts])
-    return Calls(rank_index, begin, end, launch, seq, np.concatenate(kinds), comms, list(codes))
-
-
-def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
-    """Return equal numbers for equal values, from 0 on; one for each kind."""
-    codes: dict[Hashable, int] = {}
-    return np.array([codes.setdefault(value, len(codes)) for value in of_kinds] or [0], np.int64)
+    return Calls._make((*columns, list(codes)))._replace(rank_index=rank_index, kind=np.concatenate(kinds))
 
 
 def rows_of_calls(about: OneRank) -> Int64s:

@@ -9,7 +9,8 @@ import pytest
 
 from forked import statuses
 from jobs import job_in, members_of
-from tb_torchcompile_plugin.job.instances import Calls, calls, instances
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import host_slices
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest import rank_digest
 from tb_torchcompile_plugin.job.digest.file import LARGEST, left_out
 from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
-from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls, rank_calls
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
@@ -139,15 +139,16 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-def _calls(profile: Profile, until: int) -> RankCalls:
+def _calls(profile: Profile, until: int) -> Calls:
     calls, trace = profile.of(rank_calls), profile.trace
     if until == _NEVER:
         return calls
     moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - trace.base_ns
     rows = np.flatnonzero(moments < until)
     kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
-    begin, end, launch, seq, _, comms = (column[rows] for column in calls[:-1])
-    return RankCalls(begin, end, launch, seq, kind, comms, [calls.kinds[code] for code in kinds.tolist()])
+    columns = (column[rows] for column in calls[:-1])
+    used = [calls.kinds[code] for code in kinds.tolist()]
+    return Calls._make((*columns, used))._replace(kind=kind)
 
 
 def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:

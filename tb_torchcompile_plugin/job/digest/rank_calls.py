@@ -5,14 +5,14 @@ run on threads of their own. Times are Unix time in ns by the clock of the rank.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -66,16 +66,45 @@ class Kind(NamedTuple):
         return len(self.group.ranks) if self.group else 0
 
 
-class RankCalls(NamedTuple):
-    """The collectives of a rank as columns, in order of time."""
+def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
+    """Return equal numbers for equal values, from 0 on; one for each kind."""
+    codes: dict[Hashable, int] = {}
+    return np.array([codes.setdefault(value, len(codes)) for value in of_kinds] or [0], np.int64)
 
+
+class Calls(NamedTuple):
+    """The collectives of one rank, or of all ranks rank by rank, as columns in order of time; -1 is unknown."""
+
+    rank_index: Int64s  # index of the rank in the job, 0 where these are the calls of one rank
     begin: Int64s
     end: Int64s
-    launch: Int64s  # begin of the call that launched it or handed it to Gloo; -1 where that was not recorded
-    seq: Int64s  # its sequence number in its group, -1 unknown
+    launch: Int64s  # begin of the call that launched it or handed it to Gloo
+    seq: Int64s  # its sequence number in its group
     kind: Int64s  # index into `kinds`
-    comms: Int64s  # hash of torch's id of it, -1 without one
+    comms: Int64s  # hash of torch's id of it
     kinds: list[Kind]
+
+    @property
+    def dur(self) -> Int64s:
+        """How long each takes."""
+        return self.end - self.begin
+
+    def of_rank(self, rank_index: int) -> slice:
+        """Return the rows of one rank."""
+        return slice(*np.searchsorted(self.rank_index, (rank_index, rank_index + 1)).tolist())
+
+    def kind_of(self, row: int | np.integer) -> Kind:
+        """Return what the call in this row is."""
+        return self.kinds[int(self.kind[row])]
+
+    def groups(self) -> Int64s:
+        """Return by call a number of its group, -1 where that is unknown."""
+        number = numbered(kind.group for kind in self.kinds)[self.kind]
+        return np.where(self.of_kind(kind.group is not None for kind in self.kinds), number, -1)
+
+    def of_kind(self, of_each: Iterable[bool]) -> Mask:
+        """Return by call what holds for its kind; of_each: one for each of `kinds`."""
+        return np.array([*of_each, False])[self.kind]
 
 
 def communication_rows(profile: Profile) -> Int64s:
@@ -86,7 +115,7 @@ def communication_rows(profile: Profile) -> Int64s:
     return np.asarray(rows[np.argsort(trace.ts[rows], kind="stable")], np.int64)
 
 
-def rank_calls(profile: Profile) -> RankCalls:
+def rank_calls(profile: Profile) -> Calls:
     """Return the collectives in the order of `communication_rows`."""
     trace, rows = profile.trace, profile.of(communication_rows)
     source = _described_by(trace, rows)
@@ -96,7 +125,8 @@ def rank_calls(profile: Profile) -> RankCalls:
     hashes = [_hash(text) if text else -1 for text in _texts(trace, "comms_id")]
     codes: dict[Kind, int] = {}
     kind = [codes.setdefault(kind, len(codes)) for kind in _kinds(profile, rows, source)]
-    return RankCalls(
+    return Calls(
+        rank_index=np.zeros(len(rows), np.int64),
         begin=begin,
         end=begin + trace.dur[rows],
         launch=np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1),

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, load, packed, unpacked
-from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES, Attribution, HostCauseKind
@@ -91,7 +91,7 @@ class DigestColumns(NamedTuple):
     """All data of a job about one rank."""
 
     header: pb.Digest  # what is stored as it is: whose digest it is, notices, and what was compiled
-    calls: RankCalls
+    calls: Calls
     cuts: Int64s  # between these moments, in stretches, it is known what the host did and launched
     windows: HostWindows
     gpu: RankGpu | None  # None where no step launched GPU work
@@ -204,7 +204,7 @@ def message_from_columns(columns: DigestColumns) -> pb.Digest:
     return message
 
 
-def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
+def _call_section(calls: Calls, cuts: Int64s) -> pb.CallSection:
     groups = list(dict.fromkeys(kind.group for kind in calls.kinds if kind.group))
     return pb.CallSection(
         groups=[
@@ -222,7 +222,7 @@ def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
             )
             for kind in calls.kinds
         ],
-        columns=packed(*calls[:-1]),
+        columns=packed(*calls[1:-1]),
         cuts=packed(cuts),
     )
 
@@ -243,7 +243,7 @@ def columns_from_message(message: pb.Digest, file: File | None = None) -> Digest
     return DigestColumns(header, calls, cuts, windows, gpu, file)
 
 
-def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
+def _read_calls(data: bytes) -> tuple[Calls, Int64s]:
     section = _parsed(pb.CallSection, data)
     groups = [None, *(Group(group.name, _ranks(group.ranks)) for group in section.groups)]
     begin, end, launch, seq, kind, comms = unpacked(section.columns, 6)
@@ -256,7 +256,8 @@ def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
         operation = cast(Operation, row.operation if row.operation in get_args(Operation) else "other")
         group = groups[row.group]
         kinds.append(Kind(operation, group, row.dtype, row.message_bytes, row.source, row.destination))
-    return RankCalls(begin, end, launch, seq, kind, comms, kinds), cuts
+    rank_index = np.zeros(len(begin), np.int64)
+    return Calls(rank_index, begin, end, launch, seq, kind, comms, kinds), cuts
 
 
 @lru_cache(1 << 14)
