@@ -70,7 +70,7 @@ async def _learn(folder: str) -> Learned:
         finding = shown["row"]
         place = _PLACE.search(" ".join((*finding.get("where", []), finding["title"])))
         if place:
-            await ask("source", place=place[0])
+            await ask("search", word=place[0].partition(":")[0])
         else:
             await ask("report", section="your_code", top=3)
         return Learned(finding["rule"], finding["title"], place[0] if place else "", texts)

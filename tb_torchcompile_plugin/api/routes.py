@@ -202,8 +202,6 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE
 ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
-# What routes and sections were called in version 0.1: they answer under these names, too, until version 0.3.
-OLD_NAMES = {"step_breakdown": "step", "source": "your_code", "python": "functions", "pays": "payback"}
 
 
 def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:

@@ -13,7 +13,7 @@ import msgspec
 
 from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
-from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search, source_lines
+from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 INSTRUCTIONS = """Read recorded profiler traces and compile logs: what torch.compile did, and where the time of a
 training or inference step goes. Nothing is executed or written. list() returns the runs; report() the findings, most
 important first, each with a predicted step time; show(id) the evidence, the line, the next step and how to verify a
-fix; source("train.py:12") and search("item") places in the program. Every row has an id. Every answer has at most
-max_bytes, and states what it omits and how to get it."""
+fix; search("train.py") and search("item") the rows that contain a word. Every row has an id. Every answer has
+at most max_bytes, and states what it omits and how to get it."""
 
 MAX_BYTES = 4000  # about a thousand tokens
 _MIN_BYTES, _MAX_BYTES = 500, 100_000
@@ -106,7 +106,6 @@ def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
         "compare": tools.compare,
         "what_if": tools.what_if,
         "search": tools.search,
-        "source": tools.source,
     }
 
 
@@ -224,13 +223,6 @@ class Tools:
     def search(self, word: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """Find rows that contain a word in all tables of a run (default: the newest). Returns ids for `show`."""
         return fitted(search(self._report(run, path), word), _clamped(max_bytes))
-
-    def source(self, place: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """Return recorded lines of the program with their time per step: "train.py:12" with neighbors, or "train.py".
-
-        The program itself is not read.
-        """
-        return fitted(source_lines(self._report(run, path), place), _clamped(max_bytes))
 
     def _report(self, run: str, path: str) -> Report:
         logdir = self._logdir(path)

@@ -19,7 +19,7 @@ from werkzeug import Request, Response
 from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, Download, started, terms
 from tb_torchcompile_plugin.api.export.export import Export
 from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
-from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, Route, poll
+from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import displayable
 from tb_torchcompile_plugin.plugin import responses
@@ -89,10 +89,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def get_plugin_apps(self) -> "Mapping[str, WSGIApplication]":
         """Return all routes."""
-        answers = {
-            f"/{name}": self._route(partial(self._answer, ROUTES[OLD_NAMES.get(name, name)]))
-            for name in (*ROUTES, *OLD_NAMES)
-        }
+        answers = {f"/{name}": self._route(partial(self._answer, route)) for name, route in ROUTES.items()}
         static = responses.route(responses.static)
         return {
             **answers,

@@ -75,7 +75,6 @@ def test_every_answer_is_bounded_json(tools: Tools, logdir: Path, most: int) -> 
         tools.compare("", ".", max_bytes=most),
         tools.what_if(["graph_breaks"], max_bytes=most),
         tools.search("triton", max_bytes=most),
-        tools.source("capture.py", max_bytes=most),
     ]
     for answer in answers:
         assert json.loads(answer) and len(answer.encode()) <= max(most, 800)
@@ -86,15 +85,6 @@ def test_what_was_cut_is_counted(tools: Tools) -> None:
     some = json.loads(tools.search("triton", max_bytes=1000))
     assert len(whole["matches"]) == whole["total"] == some["total"] > len(some["matches"])
     assert some["cut"]["matches"] == f"{len(some['matches'])} of {some['total']}"
-
-
-def test_lines_are_those_that_were_recorded(tools: Tools) -> None:
-    lines = json.loads(tools.source("capture.py:28"))["lines"]
-    (here,) = [line for line in lines if line["line"] == 28]
-    assert here["text"].startswith("if b.sum() > 0") and here["graph_breaks"] == 1
-    assert {line["line"] for line in lines} <= set(range(22, 35))
-    error, text = asked(server(str(tools._root)), "source", place="nosuch.py")
-    assert error and "capture.py" in text
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_it_names_its_tools_and_its_limits() -> None:
     text = skill()
     assert text.startswith("---\nname: tb-torchcompile\ndescription:")
     assert len(list(commands())) >= 6 and len(text) < 8000
-    for tool in ("list", "report", "show", "compare", "what_if", "search", "source"):
+    for tool in ("list", "report", "show", "compare", "what_if", "search"):
         assert f"`{tool}`" in text
 
 

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
 from tb_torchcompile_plugin.api.answers.sections import schema
 from tb_torchcompile_plugin.api.bodies import terms
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES, sheet_types
+from tb_torchcompile_plugin.api.routes import ROUTES, sheet_types
 from tb_torchcompile_plugin.api.session import NoCompileData
 from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.cli import command as cli
@@ -138,7 +138,7 @@ def test_links_to_headings_lead_somewhere(document: Path) -> None:
 def test_every_route_is_documented() -> None:
     flags = argparse.Namespace(logdir="", logdir_spec="")
     routes = {route.lstrip("/") for route in TorchCompilePlugin(TBContext(flags=flags)).get_plugin_apps()}
-    assert routes - {"static/index.js", *OLD_NAMES} == DOCUMENTED
+    assert routes - {"static/index.js"} == DOCUMENTED
 
 
 def test_every_parameter_is_documented() -> None:

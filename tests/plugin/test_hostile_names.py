@@ -127,22 +127,10 @@ def agent(logdir: Path, out: Path) -> Iterable[str]:
     tools = Tools(str(logdir))
     sections = json.loads(tools.runs())["sections"]
     answers = [tools.report(section=section, max_bytes=10**5) for section in ("", *sections)]
-    answers += [
-        tools.runs(),
-        tools.what_if(),
-        tools.search("red"),
-        tools.compare("", ""),
-        tools.source("train.py"),
-    ]
+    answers += [tools.runs(), tools.what_if(), tools.search("red"), tools.compare("", "")]
     for answer in answers:
         yield from strings([answer, json.loads(answer)])
-    wrong = (
-        ("show", "id"),
-        ("what_if", "worker"),
-        ("report", "path"),
-        ("source", "place"),
-        (HOSTILE, HOSTILE),
-    )
+    wrong = (("show", "id"), ("what_if", "worker"), ("report", "path"), (HOSTILE, HOSTILE))
     for tool, argument in wrong:
         with pytest.raises(ToolError) as error:
             asyncio.run(server(str(logdir)).call_tool(tool, {argument: HOSTILE + 9999 * "9"}))

@@ -1,7 +1,5 @@
-"""Find rows that contain a word, and recorded lines of the program."""
+"""Find rows that contain a word, and what a report begins with."""
 
-import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,7 +7,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
-from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded
@@ -17,13 +14,12 @@ from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
 from tb_torchcompile_plugin.api.answers.show import Shown, shown
 from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import NotFound, WrongArgument, quoted
+from tb_torchcompile_plugin.errors import WrongArgument
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _AROUND = 60  # characters of a text, on each side of the word
-_LINES = 6  # before and after the one that is asked for
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -40,26 +36,6 @@ class Matches(msgspec.Struct, frozen=True):
     matches: list[Match]
 
 
-class KnownLine(msgspec.Struct, frozen=True):
-    """A line of the program. Times are per step."""
-
-    line: int
-    text: str | None
-    why_no_text: str | None = None  # why the text is null
-    id: str | None = None  # of its row in `source`, null where nothing was measured
-    kernel_us: float | None = None
-    host_us: float | None = None
-    graph_breaks: int = 0
-    recompiles: int = 0
-
-
-class KnownLines(msgspec.Struct, frozen=True):
-    """The recorded lines of a file: lines that ran, or that are in a stack."""
-
-    file: str
-    lines: list[KnownLine]
-
-
 def search(report: reports.Report, word: str) -> Matches:
     """Find the rows that contain a word, ignoring case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
@@ -68,26 +44,6 @@ def search(report: reports.Report, word: str) -> Matches:
         )
     matches = [match for table in tables(report) for match in _matches(table, word.lower())]
     return Matches(len(matches), matches)
-
-
-def source_lines(report: reports.Report, place: str) -> KnownLines:
-    """Return the recorded lines of a file.
-
-    place: "train.py:12", or "train.py" for all of it; the end of a path is enough. Raises NotFound.
-    """
-    match = re.fullmatch(r"(.*):(\d{1,9})", place)
-    name, number = match.groups() if match else (place, "")
-    by_file = _lines(report)
-    file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
-    if file is None or not name:
-        there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
-        raise NotFound(
-            f"no line of {quoted(name)} was recorded", next_step=f"Files with recorded lines: {there}"
-        )
-    lines = sorted(by_file[file].values(), key=lambda line: line.line)
-    if number:
-        lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]
-    return KnownLines(file, lines)
 
 
 def _matches(table: Table, word: str) -> Iterator[Match]:
@@ -104,19 +60,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
-
-
-def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
-    """Return measurements by file and line, otherwise the stacks that contain the line."""
-    lines: dict[str, dict[int, KnownLine]] = defaultdict(dict)
-    for table in tables(report):
-        for id, row in zip(table.ids, table.rows):
-            if isinstance(row, ProgramLine):
-                times = id, row.kernel_us, row.host_us, len(row.breaks), len(row.recompiles)
-                lines[row.file][row.line] = KnownLine(row.line, row.text, row.why_no_text, *times)
-            for frame in getattr(row, "stack", None) or ():
-                lines[frame.file].setdefault(frame.line, KnownLine(frame.line, frame.source))
-    return lines
 
 
 class FirstAnswer(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.report import Report
-from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES
+from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import key_of
 from tb_torchcompile_plugin.errors import WrongArgument, quoted
 
@@ -200,9 +200,7 @@ def chosen(sections: Collection[str]) -> list[str]:
     every = list(_kinds())
     names: dict[str, None] = {}
     for section in sections:
-        whole, dot, part = section.partition(".")
-        meant = OLD_NAMES.get(whole, whole) + dot + part
-        selected = [name for name in every if name == meant or name.startswith(f"{meant}.")]
+        selected = [name for name in every if name == section or name.startswith(f"{section}.")]
         if not selected:
             # names and a likeness, chosen by hand: a misspelt section is found, unlike ones are not offered
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
