@@ -40,7 +40,7 @@ def screen_lines(report: Report, logdir: str, width: int) -> list[str]:
 
 
 def of_commands(lines: list[str]) -> list[str]:
-    """Those of commands to be copied, of which a long argument is whole."""
+    """Those of commands to be copied, each of which is whole in its line."""
     return lines[lines.index("Next commands") :]
 
 

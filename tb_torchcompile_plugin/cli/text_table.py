@@ -51,8 +51,6 @@ _UNIX_TIME = "start_s"
 _LAST_DATE = 253402300799.0  # in 9999: what datetime knows
 _UNSHOWN = ("key", "run", "worker", "span", "panel", "row")  # are in the id, or in the link to the tab
 _UNKNOWN = "–"
-# An argument of a command as `shlex.quote` writes it, with the option that it is of.
-_ARGUMENT = re.compile(r"""(?:--[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _UNIT = re.compile(r"(?<=\d) (?=(?:[nµm]?s|h|[kMGT]?B|points)\b|%)")  # what a number is not parted from
 _SAVINGS = ("saves_us", "saves_percent")  # of a graph break, as predicted
 _PREDICTED: dict[str, Callable[[Any, int], str]] = {"us": duration, "percent": significant}
@@ -140,20 +138,13 @@ def print_lines(console: Console, *lines: str, indent: str = "", style: str = ""
 
 
 def print_command(console: Console, command: str, why: str = "", indent: str = "  ") -> None:
-    """Print a command that is to be copied. A long one is continued as in a shell, a long argument is whole."""
-    lines = [indent]
-    for argument in _ARGUMENT.findall(command):
-        if lines[-1].strip() and len(f"{lines[-1]}{argument} \\") > console.width:
-            lines[-1] += "\\"
-            lines.append(f"{indent}    ")
-        lines[-1] += f"{argument} "
-    lines[-1] = lines[-1].rstrip()
-    if why and len(f"{lines[-1]}  # {why}") <= console.width:
-        lines[-1] += f"  # {why}"
-    elif why:
+    """Print a command that is to be copied, whole in one line, after its purpose where both do not fit."""
+    line = f"{indent}{command}"
+    if why and len(line) + len(f"  # {why}") > console.width:
         print_lines(console, f"# {why}", indent=indent)
-    for line in lines:
-        print_whole(console, line)
+    elif why:
+        line += f"  # {why}"
+    print_whole(console, line)
 
 
 def print_whole(console: Console, text: str) -> None:

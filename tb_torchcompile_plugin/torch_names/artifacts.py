@@ -25,10 +25,8 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
-# The texts that are kept of a Triton kernel: ending of its file in Triton's cache → name of the artifact.
-TRITON_TEXTS = {ending: f"triton_{ending}" for ending in ("ttir", "ttgir", "ptx", "amdgcn")}
 # One of several: its record names the part.
-NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump", *TRITON_TEXTS.values())
+NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")
 TYPE = "type"  # of a dump: the language of its text
 # What AOTInductor writes instead of output code: older torch all in one text.
 WRAPPER_CODE = ("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_code")
@@ -106,7 +104,6 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compiled_function_backward": (_AOT, "AOT runtime: backward"),
     "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
     "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
-    **{name: (_REST, f"Triton: {ending.upper()}") for ending, name in TRITON_TEXTS.items()},
 }
 _BYTECODE = {"_ORIGINAL_BYTECODE": "Original bytecode", "_MODIFIED_BYTECODE": "Modified bytecode"}
 _ORIGINAL_BYTECODE = next(iter(_BYTECODE))
@@ -198,7 +195,7 @@ def language_of(name: str, encoding: str = "") -> Language:
         return "json"
     if encoding == "cpp":
         return "cpp"
-    is_text = name in _TEXT or name.startswith(tuple(TRITON_TEXTS.values())) or _is_bytecode(name)
+    is_text = name in _TEXT or _is_bytecode(name)
     return "text" if is_text or _kind_and_part(name)[0] not in _KNOWN else "python"
 
 

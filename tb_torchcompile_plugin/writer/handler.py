@@ -4,11 +4,8 @@ It exports a trace as torch's own handler does, with the file put in place only 
 """
 
 import glob
-import importlib.util
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,12 +14,10 @@ from typing import Any
 from tb_torchcompile_plugin.logdir.filesystem import read_range, renamed
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_trace_already_saved
 from tb_torchcompile_plugin.writer import background
-from tb_torchcompile_plugin.writer.environment import setting
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder, worker_of
 
 # As torch names it; the stem is folder and worker.
 _TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
-_INDUCTOR_PROFILER = "torch._inductor.profiler"  # of torch 2.14 and later
 _SAVED = (
     "the trace is not written here, because torch saves it only once and another handler of this profiler was called "
     "first: use one handler, or call this one first"
@@ -95,9 +90,8 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     from shapes (`record_shapes=True`), and exact if `TORCHINDUCTOR_BENCHMARK_KERNEL=1` is set before compiling
     (docs/guides/kernels.md lists its cost).
 
-    torch 2.14 and later: if TORCH_COMPILE_DEBUG_EXTEND=1 is set, the stacks of inductor's kernels are written into the
-    trace, as torch's `inductor_trace_handler` does; if that one is called before this handler in the same
-    `on_trace_ready`, the summary belongs to its trace.
+    torch 2.14 and later: call torch's `inductor_trace_handler` before this handler in the same `on_trace_ready` to have
+    the stacks of inductor's kernels in the trace. The summary then belongs to that trace.
 
     Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE).
     In other steps, recording their duration takes at most 5 µs. Writing the summary takes milliseconds per cycle, and
@@ -169,10 +163,7 @@ class _Exporter:
         """Export; return the trace file's path, and folder/worker and time_ns from it. Never raises an Exception."""
         redirected = _Redirected(prof)
         try:
-            if _extends_debug() and not _writes_by_itself(prof):
-                redirected.path = _export_with_stacks(prof, *self._arguments)
-            else:
-                self._stock_handler()(redirected)
+            self._stock_handler()(redirected)
         except Exception as error:
             other = _written_since(self._since_ns, *self._arguments[:2])
             if not other or other == redirected.path:
@@ -226,41 +217,12 @@ class _Redirected:
             recorder().report("the trace is cut off", OSError("is the disk full?"), path)
 
 
-def _extends_debug() -> bool:
-    """Return whether the user asks torch for inductor's stacks (TORCH_COMPILE_DEBUG_EXTEND=1) and it can write them.
-
-    Not before inductor was loaded: then nothing was compiled.
-    """
-    is_set = setting("torch._inductor.config.trace.provenance_tracking_to_timeline")
-    return bool(is_set) and importlib.util.find_spec(_INDUCTOR_PROFILER) is not None
-
-
 def _writes_by_itself(prof: Any) -> bool:
     """Return whether this profiler may write the file after its export has returned.
 
     That is torch's CUPTI monitor, which torch 2.15 calls cuspy.
     """
     return any(getattr(prof, name, False) for name in ("_use_cupti_monitor", "_use_cuspy"))
-
-
-def _export_with_stacks(
-    prof: Any, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]
-) -> str:
-    """Write the trace with inductor's stacks, by torch's own handler for that; return its path.
-
-    That handler writes a trace, reads it and writes it again: elsewhere, so that no reader sees half of it.
-    """
-    handler = importlib.import_module(_INDUCTOR_PROFILER).inductor_trace_handler
-    folder, name = os.path.split(os.path.join(folder, worker or ""))
-    os.makedirs(folder, exist_ok=True)
-    with tempfile.TemporaryDirectory() as elsewhere:
-        handler(elsewhere, name or None, use_gzip, **kw)(prof)
-        (file,) = os.listdir(elsewhere)
-        path = os.path.join(folder, file)
-        temporary = f"{path.removesuffix('.gz')}.tmp"
-        with renamed(temporary, path):
-            shutil.copyfile(os.path.join(elsewhere, file), temporary)
-    return path
 
 
 def _written_since(time_ns: int, folder: str, worker: str | None) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +64,7 @@ def test_the_width_of_the_terminal_is_kept(recording: Recording, width: int) -> 
     lines = screen_lines(read_report(str(recording("breaks"))), "runs", width)
     commands = of_commands(lines)
     assert all(len(line) <= width for line in lines[: -len(commands)])
-    assert all(len(line) <= width or len(line.removesuffix(" \\").split()) == 1 for line in commands)
+    assert all(len(line) <= width or line.startswith("  tb-torchcompile ") for line in commands)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -76,25 +75,15 @@ def test_no_sentence_of_the_screen_is_cut(recording: Recording, width: int) -> N
     assert not any(re.match(r" *(ms|µs|s|%)\b", line) for line in lines)
 
 
-def test_a_command_is_continued_as_in_a_shell(recording: Recording) -> None:
-    """Its lines, copied together, are the command that a wide terminal shows in one."""
-    report = read_report(str(recording("breaks")))
-    wide, narrow = ("\n".join(of_commands(screen_lines(report, "it's runs", width))) for width in (400, 60))
-    commands = re.findall(r"^  (tb-torchcompile .*)  # ", wide, re.MULTILINE)
-    assert len(commands) == 5 and all(shlex.split(command) for command in commands)
-    one_line = re.sub(r" \\\n +", " ", narrow)
-    assert all(f"  {command}" in one_line for command in commands)
-
-
 def test_the_suggested_commands_work(
     run: Run, recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(recording("breaks"))[1]
-    commands = re.findall(r"^  tb-torchcompile ((?:\\\n|[^#\n])*)", out, re.MULTILINE)
+    commands = re.findall(r"^  tb-torchcompile ([^#\n]*)", out, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
         if "AFTER" not in command:
-            assert main(command.replace("\\\n", " ").split()) == 0, command
+            assert main(command.split()) == 0, command
 
 
 def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(

@@ -1,16 +1,14 @@
 """The handler with other writers of traces: inductor's handler of torch 2.14, and profilers that export later."""
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from live import SUMMARY, TRACE, names, needs_torch, summaries, torch_before
+from live import SUMMARY, TRACE, names, needs_torch, torch_before
 from tb_torchcompile_plugin import tensorboard_trace_handler
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 WHOLE = '{"traceEvents": []}'
@@ -77,28 +75,3 @@ def test_inductors_handler_first_in_the_same_chain(
         profiled(torch, ready)
     assert "the trace cannot be written" not in caplog.text
     assert len(names(tmp_path, TRACE)) == 2 and names(tmp_path, TRACE) == names(tmp_path, SUMMARY)
-
-
-@pytest.mark.usefixtures("inductor_trace_handler")
-@pytest.mark.parametrize("gzipped", [False, True])
-def test_inductors_stacks_are_written_where_the_user_asks_torch_for_them(
-    torch: Any, tmp_path: Path, gzipped: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    import torch._inductor.config as config
-
-    asked = {
-        "trace.provenance_tracking_to_timeline": True,
-        "trace.provenance_tracking_level": 1,
-        "force_disable_caches": True,
-    }
-    with config.patch(asked):
-        profiled(torch, tensorboard_trace_handler(str(tmp_path), "w", gzipped))
-    kind = TRACE + ".gz" * gzipped
-    assert names(tmp_path, kind) == names(tmp_path, SUMMARY) and len(list(tmp_path.iterdir())) == 2
-    (path,) = tmp_path.glob("*" + kind)
-    text = gzip.decompress(path.read_bytes()) if gzipped else path.read_bytes()
-    document = json.loads(text)
-    assert document["uid_assigned"] is True  # as that handler marks what it went through
-    assert read_trace(str(path), workers=1).events == len(document["traceEvents"])
-    assert summaries(tmp_path)[0].compilations
-    assert "Failed to add stack trace" not in caplog.text
