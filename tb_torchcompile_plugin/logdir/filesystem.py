@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -166,9 +167,9 @@ def explain_write_errors(path: str) -> Iterator[None]:
 def write_atomically(path: str) -> Iterator[BinaryIO]:
     """Yield a stream that replaces a local file in the end, whole or not at all, and create its folder. Raises OSError.
 
-    The temporary file is in the same folder, because only there os.replace is atomic.
+    The temporary file is in the same folder, because only there os.replace is atomic. Each thread has its own.
     """
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = f"{path}.{threading.get_ident()}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with renamed(temporary, path), open(temporary, "wb") as file:
         yield file

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from isal import isal_zlib
 
-from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
+from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, write_whole
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.cache import (
     ANSWERS,
@@ -23,7 +23,6 @@ from tb_torchcompile_plugin.reader.cache.cache import (
     mark_used,
     max_cache_bytes,
     name_of,
-    write_whole,
 )
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
@@ -111,8 +110,7 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
         path, key = _path_and_key(question, source)
         packed = msgspec.Raw(msgspec.msgpack.encode(answer))
         content = msgspec.msgpack.encode((key, isal_zlib.crc32(packed), packed))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
+        write_whole(str(path), content)
         _remove_surplus(path.parent)
     except (OSError, ValueError, OverflowError):
         # A full disk, a name that is no UTF-8, or a number above 64 bits.

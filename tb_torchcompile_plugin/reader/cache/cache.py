@@ -96,18 +96,6 @@ def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
             remove(entry)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically, also with concurrent writers. Raises OSError."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def mark_used(entry: Path) -> None:
     """Set the time of the last use. Where nothing can be written nothing is evicted either."""
     with contextlib.suppress(OSError):

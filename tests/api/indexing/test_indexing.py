@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -191,12 +192,13 @@ class TestDisk:
     def test_a_really_full_one(self, job: Path, run: Run, tmp_path: Path) -> None:
         """/dev/full takes nothing."""
         (tmp_path / "out" / "run").mkdir(parents=True)
+        own = f"{threading.get_ident()}.{os.getpid()}.tmp"
         for rank in range(3):
-            name = f"{DIGEST.format(rank)}.{os.getpid()}.tmp"
+            name = f"{DIGEST.format(rank)}.{own}"
             (tmp_path / "out" / "run" / name).symlink_to("/dev/full")
         status, _, err = run(job, "--out", tmp_path / "out")
         assert status == 1 and "No space left on device" in err
-        assert names(tmp_path / "out") == [f"run/{DIGEST.format(rank)}.{os.getpid()}.tmp" for rank in (1, 2)]
+        assert names(tmp_path / "out") == [f"run/{DIGEST.format(rank)}.{own}" for rank in (1, 2)]
 
     def test_a_folder_that_cannot_be_written(
         self, job: Path, run: Run, monkeypatch: pytest.MonkeyPatch
