@@ -182,6 +182,11 @@ class Does(NamedTuple):
     kernel_ns: int = 100_000
 
 
+def doing(name: str, ns: int, cat: str = "cpu_op") -> Does:
+    """One slice of the host."""
+    return Does(ns, lambda begin: [host(name, begin, ns, cat)])
+
+
 CALL, LATENCY, GAP, TRANSFER = 5_000, 5_000, 1_000, 40_000
 
 
