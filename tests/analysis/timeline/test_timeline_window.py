@@ -131,10 +131,11 @@ def test_a_window_travels_as_it_was_made(client: Client, recording: Recording) -
         ({"from": 20, "to": 10}, "ends before it begins"),
         ({"from": 10**15, "to": 10**16}, "is outside"),
         ({"width": 0}, "width is not between"),
-        ({"width": 10**6}, "width is not between"),
+        ({"width": 16385}, "width is not between"),
         ({"width": -1}, "width is not a number"),
         ({"lanes": "0,x"}, "lanes is not a list"),
         ({"lanes": "0,999"}, "there is no lane 999"),
+        ({"lanes": "-1"}, "lanes is not a list"),
         ({"to": ""}, "missing parameters: to"),
     ],
 )
