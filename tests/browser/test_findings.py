@@ -79,15 +79,12 @@ def test_the_step_says_why_the_gpu_waits(tab: Tab) -> None:
     tab.wait_text("h1", "and idle for 5.87 ms; the largest cause is kernel launches (3.14 ms).")
     did = "figure[aria-label='What GPU 0 did']"
     tab.wait_text(did, "kernel launches\n3.14 ms", "= 6.02 ms per step")
-    assert [row[0] for row in tab.rows("Steps")] == [f"ProfilerStep#{step}" for step in (2, 3, 4)]
     tab.click("h2 button", "Launch statistics")
     tab.wait_text("main", "Launches per step")
     longest = tab.rows("Longest gaps")[0]
     assert longest[1:4] == ["976", "ProfilerStep#2", "Python"]
     tab.click("table[aria-label='Longest gaps'] tbody tr[data-row]")
     tab.wait_text("aside", "What the thread did")
-    tab.click("aside a", "Show on timeline")
-    tab.wait_address("p.torch_compile.panel=timeline")
 
 
 def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: Path, added: Path) -> None:

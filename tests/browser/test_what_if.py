@@ -56,11 +56,6 @@ def test_a_fix_of_another_recording_is_named_and_the_next_selection_drops_it(tab
     tab.gone("main [role=note]")
 
 
-def test_an_eager_run_has_its_what_ifs(tab: Tab) -> None:
-    tab.open(run="resnet18_eager", panel="findings")
-    tab.wait_text("h1", "A step takes 13.6 ms on the host’s clock.")
-
-
 def test_a_trace_of_the_cpu_shows_its_findings_and_one_line(
     add_run: Callable[[list[Event]], str], tab: Tab
 ) -> None:

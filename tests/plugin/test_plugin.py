@@ -40,11 +40,6 @@ class TestAnswers:
         assert span["span"] == SPAN["span"]
         assert span["trace_file"] == "vm_1027.1795230252555613000.pt.trace.json"
 
-    def test_compile_has_the_four_breaks_of_the_recording(self, client: Client) -> None:
-        answer = client.get(f"{ROOT}/compile", query_string=BREAKS).get_json()
-        assert answer["source"] == "torch_trace"
-        assert sorted(row["line"] for row in answer["graph_breaks"]) == [26, 27, 28, 29]
-
     @pytest.mark.parametrize("question", SPAN_QUESTIONS)
     def test_each_question_has_a_route(self, client: Client, question: str) -> None:
         assert ask_span(client, SPAN, question).status_code == 200
