@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
-from profiles import data_of
+from profiles import data_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, findings, span_findings
@@ -33,14 +33,12 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     Compilation,
     CompileKey,
     CompileSummary,
+    Failure,
     Frame,
     GraphBreak,
     Recompile,
 )
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from traces import Event, compiled_call, in_steps, kernel, launch, memory_event, slice_, write_trace
+from traces import Event, compiled_call, in_steps, kernel, launch, memory_event, slice_
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "findings.md").read_text()
 H200 = {
@@ -50,6 +48,8 @@ H200 = {
 }
 BASE_NS = 1_790_000_000_000_000_000
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"
+KEY = CompileKey(compile_id="0/0")
+UNSUPPORTED = Failure(type="Unsupported", reason="Data-dependent branching")
 
 
 def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]:
@@ -61,9 +61,8 @@ def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]
 def by_rule(
     folder: Path, events: list[Event], summary: CompileSummary | None = None, **header: Any
 ) -> dict[str, Finding]:
-    trace = read_trace(str(write_trace(folder, events, **{**H200, **header})), workers=1)
-    data = CompileData(summary, "summary", "", []) if summary else None
-    return {row.rule: row for row in span_findings(Profile(trace, data))}
+    profile = profile_with(folder, events, data_of(summary) if summary else None, **{**H200, **header})
+    return {row.rule: row for row in span_findings(profile)}
 
 
 def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
@@ -108,8 +107,7 @@ def test_graphs_that_are_used_or_were_asked_for_are_not_recommended(tmp_path: Pa
 def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
     summary = CompileSummary()
     for compile_id in ("0/0", "1/0"):
-        row = summary.compilations.add()
-        row.key.compile_id = compile_id
+        row = summary.compilations.add(key=CompileKey(compile_id=compile_id))
         row.metrics["cudagraph_skip_reason"] = json.dumps(
             "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
         )
@@ -177,8 +175,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
     for compile_id, start, dur in (("0/0", -5_000, 1_000), ("0/1", 110_000, 20_000), ("1/0", 250_000, 7_000)):
         row = summary.compilations.add(start_ns=BASE_NS + start, duration_ns=dur)
         row.key.compile_id = compile_id
-    again = summary.recompiles.add(reasons=["0/0: s == 0.0"])
-    again.key.compile_id = "0/1"
+    summary.recompiles.add(key=CompileKey(compile_id="0/1"), reasons=["0/0: s == 0.0"])
     rows = by_rule(tmp_path, steps(), summary)
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
     assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
@@ -240,8 +237,7 @@ def test_that_nothing_is_compiled_is_no_alarm_where_compiling_brings_little(tmp_
 
 def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     summary = CompileSummary()
-    row = summary.compilations.add(function="forward", graph_ops=0)
-    row.key.compile_id = "0/0"
+    row = summary.compilations.add(key=KEY, function="forward", graph_ops=0)
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
     assert "the compiled code (1 frame) contains no operation" in finding.title
     assert "before anything wraps it" in finding.next_step
@@ -288,9 +284,7 @@ def test_regions_without_ids_are_compiled_all_the_same(tmp_path: Path) -> None:
 
 def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     summary = CompileSummary()
-    row = summary.compilations.add(function="forward", file="m.py", line=3)
-    row.key.compile_id = "0/0"
-    row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
+    summary.compilations.add(key=KEY, function="forward", file="m.py", line=3, failure=UNSUPPORTED)
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/0"
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
@@ -535,29 +529,18 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
     others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
     others |= {
-        "attention",  # test_attention.py
-        # test_fixes.py
-        *(
-            "debug_backend",
-            "recomputed",  # and test_recomputed.py
-            "recurrent_cells",
-            "repeated_operators",
-            "zeroed_gradients",
-            "deterministic",
-            "weight_casts",
-        ),
         "profiler_hooks",
         "nothing_compiled",
-        "compile_in_loop",  # tests/cases
-        "large_site",  # tests/analysis/runtime/test_ledger.py
-        "unnamed_cpu_kernels",
         "frame_given_up",
         "cudagraphs_skipped",
-        "dominant_kernel",
         "cuda_graphs_used",
-        "compile_does_not_pay",  # tests/analysis/pays
-        "dynamic_shapes",
     }
+    # test_fixes.py, test_recomputed.py, test_attention.py
+    others |= {"debug_backend", "recurrent_cells", "repeated_operators", "zeroed_gradients", "deterministic"}
+    others |= {"weight_casts", "recomputed", "attention"}
+    # test_pays.py, test_what_if_rules.py, test_dynamic_shapes.py, test_ledger.py, tests/cases
+    others |= {"compile_does_not_pay", "dominant_kernel", "dynamic_shapes", "large_site"}
+    others |= {"compile_in_loop", "unnamed_cpu_kernels"}
     of_data = {"no_trace", "recompile_limit", "compile_failed", "cache_missed", "modules_compiled_apart"}
     assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
     assert compile_findings(data_of(CompileSummary())) == []
@@ -566,8 +549,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
 def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> None:
     data = data_of(CompileSummary())
     assert findings(data).rules == 6  # these, and cudagraphs_skipped
-    trace = read_trace(str(write_trace(tmp_path, steps())), workers=1)
-    assert findings(Profile(trace, data)).rules == len(CAUSES)
+    assert findings(profile_with(tmp_path, steps(), data)).rules == len(CAUSES)
 
 
 @pytest.mark.parametrize(
@@ -632,7 +614,7 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     ]
     again = Compilation(key=CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
     again.start_ns, again.duration_ns = BASE_NS + 16_000, 1000 * compiled_us
-    broken = GraphBreak(key=CompileKey(compile_id="0/0"), file="/u/train.py", line=9, reason="print")
+    broken = GraphBreak(key=KEY, file="/u/train.py", line=9, reason="print")
     summary = CompileSummary(compilations=[again], graph_breaks=[broken])
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
     assert row.evidence["direct_us_per_step"] == pytest.approx(left_us)
@@ -722,9 +704,8 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
 
 def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
     summary = CompileSummary()
-    row = summary.compilations.add(function="head", file=USERS, line=33)
-    row.key.compile_id = "0/0"
-    row.failure.type, row.failure.reason = "BackendCompilerFailed", "RuntimeError: no such device"
+    failure = Failure(type="BackendCompilerFailed", reason="RuntimeError: no such device")
+    summary.compilations.add(key=KEY, function="head", file=USERS, line=33, failure=failure)
     (failed,) = compile_findings(data_of(summary))
     assert (failed.rule, failed.severity, failed.where) == ("compile_failed", "critical", ["train.py:33"])
     assert "no such device" in failed.title

@@ -207,15 +207,11 @@ def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path)
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 
-def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(recording: Recording) -> None:
-    """36.4 ms in the mean of 6, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
-    profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
-    assert profile.of(payback).gain[0].verdict == "unknown"
-
-
-def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Recording) -> None:
-    """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
-    profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
+@pytest.mark.parametrize("name", ["recompiles", "resnet18_compile"])
+def test_nor_does_a_span_that_compiles_and_has_no_marked_steps(recording: Recording, name: str) -> None:
+    """Of one the first call tuned a kernel: 28.7 ms eager were predicted. The other is 20 s of compiling and two calls:
+    a step was said to take 14.1 s, and 13.8 s eager."""
+    profile = profile_of(next(recording(name).glob("*.pt.trace.json")))
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 

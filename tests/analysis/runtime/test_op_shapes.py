@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles import profile_with
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import operator_work
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.operators import family_of
-from traces import Event, launch, slice_, write_trace
+from traces import Event, launch, slice_
 
 HALF = "c10::Half"
 CUDNN = ["", "", "", "", "", "", "512", "512", "True", "0.", "False", "False", ""]
@@ -98,9 +97,7 @@ def test_attention_is_counted_as_torch_counts_it(sizes: tuple[int, ...]) -> None
 
 
 def achieved(folder: Path, kernel: str, events: list[Event]) -> Kernel:
-    trace = read_trace(str(write_trace(folder, events)), workers=1)
-    answer = kernel_table(Profile(trace, None))
-    (row,) = (row for row in answer.rows if row.name == kernel)
+    (row,) = (row for row in kernel_table(profile_with(folder, events)).rows if row.name == kernel)
     return row
 
 
