@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from forked import statuses
 from profiles import SPAN
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
@@ -123,6 +124,14 @@ def polled_in(folder: Path, span: str = "") -> Any:
     """The job of a folder, as a session of its own reads it."""
     with closing(Session([("", str(folder))])) as session:
         return polled(session, span)
+
+
+def run_ranks(program: str, folder: Path, arguments: list[list[str]]) -> None:
+    """Run a program once for each of its ranks, at the same time."""
+    printed = folder / "printed.txt"
+    printed.touch()
+    codes = statuses(program, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
+    assert codes == [0] * len(arguments), printed.read_text()
 
 
 def kinds_of(job: Job) -> list[Kind]:

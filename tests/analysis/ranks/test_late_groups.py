@@ -186,12 +186,6 @@ def test_more_than_half_of_64_ranks_by_traces(tmp_path: Path) -> None:
         assert row.predicted and row.predicted.gain_us == pytest.approx(20_000, rel=0.02)
 
 
-def test_seventy_late_ranks_of_160_by_traces(tmp_path: Path) -> None:
-    (row,) = of_ranks(training(tmp_path, 160, 3, only(*range(70), does=python(12, 20 * MS))))
-    assert row.title.startswith("70 of 160 ranks") and row.predicted
-    assert row.predicted.gain_us == pytest.approx(20_000, rel=0.02)
-
-
 @pytest.mark.parametrize("late_ranks", [MOST, tuple(range(40)), tuple(range(48))])
 def test_more_than_half_of_64_ranks_by_digests(late_ranks: tuple[int, ...]) -> None:
     planted = NOTHING._replace(groups=(Together(late_ranks, 55, 6 * MS),))
