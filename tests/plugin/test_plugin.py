@@ -331,30 +331,14 @@ class TestLogdirs:
         assert len(answer["warnings"]) == 1
 
 
-OWN_HOSTS: tuple[str, ...] = (
-    "localhost:6006",
-    "LOCALHOST.",
-    "tb.localhost",
-    "127.0.0.1:6006",
-    "[::1]:6006",
-    "[::1]",
-    "192.168.0.7",
-    "",
+OWN_HOSTS = (
+    *("localhost:6006", "LOCALHOST.", "tb.localhost", "127.0.0.1:6006", "[::1]:6006", "[::1]"),
+    *("192.168.0.7", "", socket.gethostname(), f"{socket.gethostname().upper()}:6006"),
 )
-OWN_HOSTS += (socket.gethostname(), f"{socket.gethostname().upper()}:6006")
-OTHER_HOSTS: tuple[str, ...] = (
-    "evil.example:6006",
-    "localhost.evil.example",
-    "127.0.0.1.evil.example",
-    "evillocalhost",
-    "localhost:x",
-)
-OTHER_HOSTS += (
-    "me@localhost",
-    "evil.example,a.localhost",
-    "evil.example@a.localhost",
+OTHER_HOSTS = (
+    *("evil.example:6006", "localhost.evil.example", "127.0.0.1.evil.example", "evillocalhost", "[evil]"),
+    *("localhost:x", "me@localhost", "evil.example,a.localhost", "evil.example@a.localhost"),
     "evil.example/.localhost",
-    "[evil]",
 )
 NO_PROXY = dict.fromkeys(("TENSORBOARD_PROXY_URL", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG"), "")
 

@@ -105,14 +105,9 @@ def test_a_window_travels_as_it_was_made(client: Client, recording: Recording) -
     window = timeline.window(-500, 7_000_000, 300, lanes)
     header, columns = decoded(encoded(window, -500, 7_000_000, 300))
     drawn, runs = window.rectangles, window.rectangles.runs
-    for name, values in (
-        ("lane", drawn.lane),
-        ("depth", runs.group),
-        ("start", runs.start),
-        ("row", runs.row),
-    ):
-        assert columns[name].tolist() == values.tolist()
-    for name, values in (("dur", runs.end - runs.start), ("count", runs.size), ("color", drawn.color)):
+    made = {"lane": drawn.lane, "depth": runs.group, "start": runs.start, "dur": runs.end - runs.start}
+    made |= {"row": runs.row, "count": runs.size, "color": drawn.color}
+    for name, values in made.items():
         assert columns[name].tolist() == values.tolist()
     assert [header["names"][code] for code in columns["name"]] == [window.names[code] for code in drawn.name]
     covered = columns["busy"] / 65535 * columns["dur"]
