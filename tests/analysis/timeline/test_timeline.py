@@ -386,6 +386,8 @@ class TestLimits:
         for start, end in [(-20, -10), (5001, 6000)]:
             with pytest.raises(BadRequest, match=r"outside 0 … 5000"):
                 timeline.window(start, end, 100, [0])
+        with pytest.raises(BadRequest, match="no lane -1"):
+            timeline.window(0, 5, 10, [-1])
 
     def test_shift_is_the_finest_that_is_no_shorter_than_a_pixel(self) -> None:
         for length, width in [(1, 1), (1000, 1000), (1001, 1000), (2000, 1000), (10**12, 1), (7, 16384)]:
