@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from forked import statuses
 from profiles import SPAN
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
@@ -125,6 +126,14 @@ def polled_in(folder: Path, span: str = "") -> Any:
         return polled(session, span)
 
 
+def run_ranks(program: str, folder: Path, arguments: list[list[str]]) -> None:
+    """Run a program once for each of its ranks, at the same time."""
+    printed = folder / "printed.txt"
+    printed.touch()
+    codes = statuses(program, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
+    assert codes == [0] * len(arguments), printed.read_text()
+
+
 def kinds_of(job: Job) -> list[Kind]:
     """Of each call what it is."""
     made = job.of(calls)
@@ -180,6 +189,11 @@ class Does(NamedTuple):
     events: Callable[[int], list[Event]] = lambda begin: []
     kernels: int = 2
     kernel_ns: int = 100_000
+
+
+def doing(name: str, ns: int, cat: str = "cpu_op") -> Does:
+    """One slice of the host."""
+    return Does(ns, lambda begin: [host(name, begin, ns, cat)])
 
 
 CALL, LATENCY, GAP, TRANSFER = 5_000, 5_000, 1_000, 40_000

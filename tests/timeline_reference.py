@@ -12,9 +12,14 @@ Place = tuple[Any, Any]  # pid, tid
 
 @dataclass
 class Slice:
+    """clipped: where it ends inside of its parent, which it crosses if it lasts longer."""
+
     name: str
+    cat: str
     start: int
     end: int
+    clipped: int
+    parent: "Slice | None" = None
     depth: int = 0
     crosses: bool = False
 
@@ -37,8 +42,9 @@ def slices_of(path: Path) -> dict[Place, list[Slice]]:
     tracks: dict[Place, list[Slice]] = defaultdict(list)
     for event in document["traceEvents"]:
         if event.get("ph") == "X":
-            start, dur = ns(event["ts"]), ns(event["dur"])
-            tracks[event["pid"], event["tid"]].append(Slice(event["name"], start, start + dur))
+            start = ns(event["ts"])
+            end = start + ns(event["dur"])
+            tracks[event["pid"], event["tid"]].append(Slice(event["name"], event["cat"], start, end, end))
     for slices in tracks.values():
         slices.sort(key=lambda one: (one.start, -one.end))
         _nest(slices)
@@ -52,13 +58,14 @@ def ns(us: float) -> int:
 
 
 def _nest(slices: list[Slice]) -> None:
-    stack: list[int] = []
+    stack: list[Slice] = []
     for one in slices:
-        while stack and stack[-1] <= one.start:
+        while stack and stack[-1].clipped <= one.start:
             stack.pop()
-        end = min(one.end, stack[-1]) if stack else one.end
-        one.depth, one.crosses = len(stack), end < one.end
-        stack.append(end)
+        if stack:
+            one.parent, one.clipped = stack[-1], min(one.end, stack[-1].clipped)
+        one.depth, one.crosses = len(stack), one.clipped < one.end
+        stack.append(one)
 
 
 def rectangles(line: list[Slice], start: int, end: int, shift: int) -> list[Rectangle]:

@@ -26,10 +26,8 @@ def seconds(cell: str) -> float:
     return float(found[1].replace(",", "")) * units[found[2]] if found else 0.0
 
 
-@pytest.mark.parametrize("panel", ["compile_time", "startup"])
-def test_compile_time_is_answered_by_phase(tab: Tab, panel: str) -> None:
-    """start-up was a panel of its own: its address leads here."""
-    tab.open(run="breaks", panel=panel)
+def test_compile_time_is_answered_by_phase(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
     tab.wait_text(SENTENCE, "5 compilations took 4.56 s; 4 backward graphs were compiled on first use")
     rows = {(row[0], row[1]): row for row in tab.rows("Compilations")}
     assert len(rows) == 9

@@ -1,5 +1,6 @@
-"""Findings, GPU utilization and the overview's verdict, in the tab."""
+"""Findings in the tab: what they say and lead to, and fixes, which change the time and the picture."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from browser.tab import Tab
 from recordings import Recording
 from tb_torchcompile_plugin.api.report import RunFinding, read_report
+from traces import Event, in_steps, slice_
 
 pytestmark = pytest.mark.browser
 
@@ -79,15 +81,12 @@ def test_the_step_says_why_the_gpu_waits(tab: Tab) -> None:
     tab.wait_text("h1", "and idle for 5.87 ms; the largest cause is kernel launches (3.14 ms).")
     did = "figure[aria-label='What GPU 0 did']"
     tab.wait_text(did, "kernel launches\n3.14 ms", "= 6.02 ms per step")
-    assert [row[0] for row in tab.rows("Steps")] == [f"ProfilerStep#{step}" for step in (2, 3, 4)]
     tab.click("h2 button", "Launch statistics")
     tab.wait_text("main", "Launches per step")
     longest = tab.rows("Longest gaps")[0]
     assert longest[1:4] == ["976", "ProfilerStep#2", "Python"]
     tab.click("table[aria-label='Longest gaps'] tbody tr[data-row]")
     tab.wait_text("aside", "What the thread did")
-    tab.click("aside a", "Show on timeline")
-    tab.wait_address("p.torch_compile.panel=timeline")
 
 
 def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: Path, added: Path) -> None:
@@ -101,3 +100,57 @@ def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: 
     tab.go(run=added.name, panel="findings")
     tab.settle()
     assert "ProfilerActivity" not in tab.text("main")
+
+
+BOXES = "[aria-label='Findings'] label:has(input), [aria-label='Smaller fixes'] label"
+GRAPHS = "The GPU waits for kernel launches"
+
+
+def ticked(tab: Tab) -> list[str]:
+    return tab.texts("li:has(:checked) label")
+
+
+def width(tab: Tab, picture: str) -> float:
+    """Of the bar with this name, in pixels."""
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().width"
+    return float(tab.until(script, picture, f"figure[aria-label='{picture}'] .stack"))
+
+
+def test_ticks_change_the_time_and_the_picture_and_stay_in_the_address(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="findings")
+    tab.wait_text("h1", "A step takes 13.0 ms on the host’s clock. Select fixes")
+    assert not tab.all("figure[aria-label='After: the host']")
+    tab.click(BOXES, GRAPHS)
+    tab.wait_text("h1", "With 1 fix")
+    one = tab.text("h1")
+    assert re.fullmatch(
+        r"With 1 fix, a step takes about \d\.\d ms \(\d\.\d–\d\.\d\) instead of 13\.0 ms\.", one
+    )
+    assert 0 < width(tab, "After: the host") < width(tab, "Now: the host") / 3
+    assert width(tab, "After: the host") == pytest.approx(width(tab, "After: GPU 0"), abs=1)
+    tab.click(BOXES, "eager operators")
+    tab.wait_text("h1", "With 2 fixes")
+    two = tab.text("h1")
+    tab.again()
+    tab.wait_text("h1", two)
+    assert len(ticked(tab)) == 2
+    tab.click(BOXES, "eager operators")
+    tab.wait_text("h1", one)
+    tab.click("a", "Clear the selection")
+    tab.wait_text("h1", "Select fixes")
+
+
+def test_a_fix_of_another_recording_is_named_and_the_next_selection_drops_it(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="findings", fixes="no such fix")
+    tab.wait_text("[role=note]", "no such fix")
+    tab.click(BOXES, GRAPHS)
+    tab.wait_text("h1", "With 1 fix")
+    tab.gone("main [role=note]")
+
+
+def test_a_trace_of_the_cpu_shows_its_findings_and_one_line(
+    add_run: Callable[[list[Event]], str], tab: Tab
+) -> None:
+    tab.open(run=add_run(in_steps(slice_("aten::mm", 0, 5), every=10)), panel="findings")
+    tab.wait_text("main p", "this trace has no GPU work")
+    assert not tab.all("[aria-label='Findings'] input") and not tab.all("main [name=what_if]")

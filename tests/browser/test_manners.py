@@ -9,7 +9,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
-from traces import Event, launch, slice_
+from traces import Event, launch, memory_event, slice_
 
 pytestmark = pytest.mark.browser
 
@@ -118,16 +118,7 @@ def test_the_name_of_a_template_does_not_fill_the_address(
 
 
 def test_a_few_bytes_are_no_curve(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
-    args = {"Device Type": 0, "Device Id": -1, "Bytes": 12, "Addr": 1, "Total Allocated": 12}
-    event: Event = {
-        "ph": "i",
-        "name": "[memory]",
-        "cat": "cpu_instant_event",
-        "pid": 1,
-        "tid": 1,
-        "ts": 5,
-        "args": args,
-    }
+    event = memory_event(5, 12, 12, device=-1, device_type=0)
     tab.open(run=add_run([slice_("aten::add", 0, 20), event]), panel="memory")
     tab.wait_text("main", "CPU: 1 allocation of 12 B in all")
     assert not tab.all("main svg")

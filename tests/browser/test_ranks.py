@@ -1,7 +1,7 @@
 """Ranks, in the tab: the verdict, the map of steps by mouse and by keyboard, and the way to each rank."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,14 +94,6 @@ def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None
     assert "overlap" not in tab.text("ol[aria-label=Findings]")
     tab.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
     tab.wait_text("main", "Steps of all ranks")
-
-
-def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
-    tab.open(run=add_recording("ddp"), panel="ranks")
-    tab.wait_text(
-        "main", "All 2 ranks of the job were recorded. 18 calls of collectives were matched across ranks."
-    )
-    assert [row[3] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
 
 
 @pytest.fixture

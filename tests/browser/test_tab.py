@@ -80,18 +80,6 @@ def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], 
     tab.wait_text("main", "1 slow step: ProfilerStep#100")
 
 
-def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:
-    tab.open(run="breaks")
-    parts = "figure[aria-label='What GPU 0 did']"
-    tab.click(f"{parts} button", "idle: Python")
-    tab.wait_address("section=ledger", "search.ledger=python")
-    assert all("Python" in row[-1] for row in tab.rows("Where the time goes by line"))
-    tab.back()
-    tab.tab_to(f"{parts} button")
-    tab.press(Keys.ENTER)
-    tab.wait_address("panel=kernels&p.torch_compile.category=gemm")
-
-
 MOVED = {
     "step_breakdown": ("step", ""),
     "gpu_utilization": ("step", "idle"),
@@ -101,6 +89,7 @@ MOVED = {
     "what_if": ("findings", "what_if"),
     "pays": ("compare", "payback"),
     "code": ("generated_code", ""),
+    "startup": ("compile_time", ""),
 }
 
 

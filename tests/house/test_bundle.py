@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
 STATIC = ROOT / "tb_torchcompile_plugin" / "static"
+LOADING = ("@import", "importScripts(", "//cdn.", "fonts.googleapis", 'src="http', "url(http", "url(//")
 LICENCES = "licenses.md"  # goes with the package, and is no part of the tab
 COLOUR = r"--[\w-]+:(#[0-9a-f]{3,8}|rgb\(.*\)|var\(.*\)|0 [\d.a-z ]+ (#[0-9a-f]{3,8}|rgba?\(.*\)))"
 
@@ -26,18 +27,8 @@ def test_the_committed_bundle_equals_a_fresh_build(tmp_path: Path) -> None:
         pytest.skip(
             "the frontend's packages are not installed; `make frontend-check` installs them, with Node.js"
         )
-    command = [
-        "npx",
-        "--no-install",
-        "vite",
-        "build",
-        "--logLevel",
-        "warn",
-        "--outDir",
-        str(tmp_path),
-        "--emptyOutDir",
-    ]
-    subprocess.run(command, cwd=FRONTEND, check=True, timeout=300)
+    build = ["npx", "--no-install", "vite", "build", "--logLevel", "warn", "--emptyOutDir"]
+    subprocess.run([*build, "--outDir", str(tmp_path)], cwd=FRONTEND, check=True, timeout=300)
     fresh, committed = files(tmp_path), files(STATIC)
     assert sorted(fresh) == sorted(committed)
     different = [name for name in fresh if fresh[name] != committed[name]]
@@ -48,15 +39,7 @@ def test_the_bundle_asks_nobody_else() -> None:
     """Addresses in it are links for people (torch's docs) and XML namespaces, never something that is loaded."""
     for name, content in files(STATIC).items():
         text = content.decode("utf-8", "replace")
-        for loading in (
-            "@import",
-            "importScripts(",
-            "//cdn.",
-            "fonts.googleapis",
-            'src="http',
-            "url(http",
-            "url(//",
-        ):
+        for loading in LOADING:
             assert loading not in text, f"{name} holds {loading}"
 
 

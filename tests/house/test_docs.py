@@ -13,6 +13,7 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 
 import make_docs
+import make_types
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin import errors
 from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
@@ -175,6 +176,10 @@ def test_an_example_has_exactly_the_fields_of_its_type(name: str) -> None:
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.name)
 def test_the_reference_is_fresh(page: Path) -> None:
     assert make_docs.generate(page.read_text()) == page.read_text(), "run `make types`"
+
+
+def test_the_types_of_the_frontend_are_fresh() -> None:
+    assert make_types.TARGET.read_text() == make_types.generate(), "run `make types`"
 
 
 def test_every_field_of_a_section_is_documented() -> None:

@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import ALL_REDUCE, PG, blamed, launched, metadata_of, shifted, written
+from jobs import ALL_REDUCE, PG, SEND, blamed, launched, metadata_of, shifted, written
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.job import TracedJob
 from traces import Event
 
-SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+PAIR = PG("0", (0, 1))
 ENDS = [1_000_000 * (at + 1) for at in range(5)]
+SENDS = [(end - 30_000, end) for end in ENDS]
 WAITS_NS = [400_000, 0, 0, 380_000, 0]
 
 
@@ -38,17 +39,16 @@ def two_stages(folder: Path, width: int, ahead: int, answers: bool = False) -> T
     """`width` ranks hand on to as many, which are by a clock that is ahead. Some receivers come before the data, the
     others 100 µs too late for it. answers: whether the second stage sends something back."""
     world = PG("0", tuple(range(2 * width)))
-    sends = [(end - 30_000, end) for end in ENDS]
     recvs = [
         (end - 30_000 - wait, end) if wait else (end + 100_000, end + 104_000)
         for end, wait in zip(ENDS, WAITS_NS)
     ]
     events: dict[int, list[Event]] = {}
     for rank in range(width):
-        events[rank] = handed_on("send", world, rank + width, sends)
+        events[rank] = handed_on("send", world, rank + width, SENDS)
         events[rank + width] = handed_on("recv", world, rank, recvs)
         if answers:
-            back = [(begin + 500_000, end + 500_000) for begin, end in sends]
+            back = [(begin + 500_000, end + 500_000) for begin, end in SENDS]
             events[rank + width] += handed_on("send", world, rank, back)
             events[rank] += handed_on("recv", world, rank + width, back)
     if width > 1:
@@ -77,19 +77,15 @@ def test_stages_of_which_the_clocks_differ(tmp_path: Path, width: int, ahead: in
 
 
 def test_the_one_that_sends_may_be_the_one_behind(tmp_path: Path) -> None:
-    world = PG("0", (0, 1))
-    sends = [(end - 30_000, end) for end in ENDS]
-    recvs = [(begin - 400_000, end) for begin, end in sends]
-    events = {0: handed_on("recv", world, 1, recvs), 1: shifted(handed_on("send", world, 0, sends), 7_000)}
-    assert written(tmp_path, events, [world]).of(clocks).offset_ns.tolist() == [0, 7_000]
+    recvs = [(begin - 400_000, end) for begin, end in SENDS]
+    events = {0: handed_on("recv", PAIR, 1, recvs), 1: shifted(handed_on("send", PAIR, 0, SENDS), 7_000)}
+    assert written(tmp_path, events, [PAIR]).of(clocks).offset_ns.tolist() == [0, 7_000]
 
 
 def test_receivers_that_end_apart_tell_how_good_the_clock_is(tmp_path: Path) -> None:
-    world = PG("0", (0, 1))
-    sends = [(end - 30_000, end) for end in ENDS]
-    recvs = [(begin - 400_000, end + 1_000 * place) for place, (begin, end) in enumerate(sends)]
-    events = {0: handed_on("send", world, 1, sends), 1: handed_on("recv", world, 0, recvs)}
-    known = written(tmp_path, events, [world]).of(clocks)
+    recvs = [(begin - 400_000, end + 1_000 * place) for place, (begin, end) in enumerate(SENDS)]
+    events = {0: handed_on("send", PAIR, 1, SENDS), 1: handed_on("recv", PAIR, 0, recvs)}
+    known = written(tmp_path, events, [PAIR]).of(clocks)
     assert known.offset_ns.tolist() == [0, 2_000] and known.residual_ns_p95 == 2_000
 
 

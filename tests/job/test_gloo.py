@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forked import statuses
-from jobs import PG, host, members_of, written
+from jobs import PG, host, members_of, run_ranks, written
 from profiles import profile_of
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
@@ -53,11 +52,7 @@ OF_A_STEP = ["all_reduce", *["all_reduce", "broadcast", "all_gather"] * 4, "barr
 
 
 def recorded(folder: Path, world: int, groups: int = 1) -> TracedJob:
-    arguments = [[str(rank), str(world), str(groups)] for rank in range(world)]
-    printed = folder / "printed.txt"
-    printed.touch()
-    codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 120)
-    assert codes == [0] * world, printed.read_text()
+    run_ranks(PROGRAM, folder, [[str(rank), str(world), str(groups)] for rank in range(world)])
     paths = [folder / f"rank{rank}.1.pt.trace.json" for rank in range(world)]
     return TracedJob(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
 

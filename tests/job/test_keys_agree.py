@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forked import statuses
-from jobs import job_in, members_of
+from jobs import job_in, members_of, run_ranks
 from tb_torchcompile_plugin.job.digest.rank_calls import Calls
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
@@ -61,11 +60,7 @@ OF_A_STEP = 13
 
 
 def recorded(folder: Path, world: int) -> TracedJob:
-    printed = folder / "printed.txt"
-    printed.touch()
-    arguments = [[str(rank), str(world)] for rank in range(world)]
-    codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
-    assert codes == [0] * world, printed.read_text()
+    run_ranks(PROGRAM, folder, [[str(rank), str(world)] for rank in range(world)])
     job = job_in(folder / "runs")
     assert job.numbers == list(range(world))
     return job

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_plans import Plan, job, plans
-from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from jobs import ALL_REDUCE, PG, Does, doing, host, launched, metadata_of, training, written
 from profiles import profile_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -30,29 +30,8 @@ RANKS, STEPS, LATE = 3, 5, 2
 WORLD = PG("0", (0, 1))
 
 
-def python(begin: int) -> list[Event]:
-    return [host("train.py(12): tokenize", begin, 3 * MS, "python_function")]
-
-
-def nothing(begin: int) -> list[Event]:
-    return []
-
-
-def loader(begin: int) -> list[Event]:
-    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    return [host(name, begin, 3 * MS, "user_annotation")]
-
-
-def compiler(begin: int) -> list[Event]:
-    return [host("_compile.compile_inner (dynamo_timed)", begin, 3 * MS)]
-
-
-def garbage(begin: int) -> list[Event]:
-    return [host("Python GC", begin, 3 * MS)]
-
-
-def operator(begin: int) -> list[Event]:
-    return [host("aten::nonzero", begin, 3 * MS)]
+PYTHON = doing("train.py(12): tokenize", 3 * MS, "python_function")
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def only(rank: int, does: Does) -> Callable[[int, int], Does]:
@@ -61,12 +40,15 @@ def only(rank: int, does: Does) -> Callable[[int, int], Does]:
 
 
 CAUSES = {
-    "python": (Does(3 * MS, python), "runs Python for 3.00 ms per step at train.py:12"),
-    "nothing": (Does(3 * MS, nothing), "has 3.00 ms per step unaccounted for"),
-    "data_loading": (Does(3 * MS, loader), "waits for its next batch for 3.00 ms"),
-    "compile": (Does(3 * MS, compiler), "compiles for 3.00 ms"),
-    "garbage": (Does(3 * MS, garbage), "collects garbage for 3.00 ms"),
-    "operator": (Does(3 * MS, operator), "runs operators for an extra 3.00 ms per step (aten::nonzero)"),
+    "python": (PYTHON, "runs Python for 3.00 ms per step at train.py:12"),
+    "nothing": (Does(3 * MS), "has 3.00 ms per step unaccounted for"),
+    "data_loading": (doing(LOADER, 3 * MS, "user_annotation"), "waits for its next batch for 3.00 ms"),
+    "compile": (doing("_compile.compile_inner (dynamo_timed)", 3 * MS), "compiles for 3.00 ms"),
+    "garbage": (doing("Python GC", 3 * MS), "collects garbage for 3.00 ms"),
+    "operator": (
+        doing("aten::nonzero", 3 * MS),
+        "runs operators for an extra 3.00 ms per step (aten::nonzero)",
+    ),
     "slower_kernels": (Does(kernels=20, kernel_ns=250_000), "the same kernels"),
     "more_work": (Does(kernels=50), "computes for an extra"),
 }
@@ -158,7 +140,7 @@ def test_the_others_wait_no_longer_than_a_step(tmp_path: Path) -> None:
 
 
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
-    made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
+    made = training(tmp_path, 3, 7, lambda rank, step: PYTHON if step % 3 == rank else Does())
     assert {one.rank_index for one in made.of(late)} == {0, 1, 2}
     first = made.of(job_findings)[0]
     assert first.rule == "ranks_take_turns" and "(0, 1, 2)" in first.title and first.where == ["train.py:12"]

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.writer import compiler_calls
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
+from traces import slice_, write_trace
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 LOGS = Path(__file__).parents[2] / "data" / "torch_logs"
@@ -153,9 +154,7 @@ def test_ranks_with_the_same_reason_are_one_row() -> None:
 
 
 def test_without_compile_data_nothing_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.pt.trace.json").write_text(
-        '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
-    )
+    write_trace(tmp_path, [slice_("aten::mm", 1, 2)])
     eager, unknown = read_report(str(tmp_path)).runs[0].doctor
     assert (eager.outcome, unknown.outcome) == ("eager", "unknown") and "unknown" in eager.why
     assert "tensorboard_trace_handler" in unknown.next_step

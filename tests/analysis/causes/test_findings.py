@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
-from profiles import data_of
+from profiles import data_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, findings, span_findings
@@ -29,18 +29,8 @@ from tb_torchcompile_plugin.analysis.finding import (
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Frame,
-    GraphBreak,
-    Recompile,
-)
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from traces import Event, compiled_call, in_steps, kernel, launch, memory_event, slice_, write_trace
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from traces import Event, compiled_call, in_steps, kernel, launch, memory_event, slice_
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "findings.md").read_text()
 H200 = {
@@ -50,6 +40,8 @@ H200 = {
 }
 BASE_NS = 1_790_000_000_000_000_000
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"
+KEY = pb.CompileKey(compile_id="0/0")
+UNSUPPORTED = pb.Failure(type="Unsupported", reason="Data-dependent branching")
 
 
 def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]:
@@ -59,11 +51,10 @@ def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]
 
 
 def by_rule(
-    folder: Path, events: list[Event], summary: CompileSummary | None = None, **header: Any
+    folder: Path, events: list[Event], summary: pb.CompileSummary | None = None, **header: Any
 ) -> dict[str, Finding]:
-    trace = read_trace(str(write_trace(folder, events, **{**H200, **header})), workers=1)
-    data = CompileData(summary, "summary", "", []) if summary else None
-    return {row.rule: row for row in span_findings(Profile(trace, data))}
+    profile = profile_with(folder, events, data_of(summary) if summary else None, **{**H200, **header})
+    return {row.rule: row for row in span_findings(profile)}
 
 
 def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
@@ -98,7 +89,7 @@ def test_graphs_that_are_used_or_were_asked_for_are_not_recommended(tmp_path: Pa
     assert "launch_bound" not in rows
     left = rows["cuda_graphs_used"]
     assert left.severity == "info" and left.evidence["launches_per_step"] * 3 == 300, left
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     summary.counters.add(group="inductor", name="cudagraph_skips", value=1)
     assert "launch_bound" not in by_rule(tmp_path, small(100), summary)
     (skipped,) = compile_findings(data_of(summary))
@@ -106,17 +97,16 @@ def test_graphs_that_are_used_or_were_asked_for_are_not_recommended(tmp_path: Pa
 
 
 def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for compile_id in ("0/0", "1/0"):
-        row = summary.compilations.add()
-        row.key.compile_id = compile_id
+        row = summary.compilations.add(key=pb.CompileKey(compile_id=compile_id))
         row.metrics["cudagraph_skip_reason"] = json.dumps(
             "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
         )
     (skipped,) = compile_findings(data_of(summary))
     assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs"
     assert "in place" in skipped.next_step and skipped.row == "compilation:0/0,0,forward"
-    late = CompileSummary()
+    late = pb.CompileSummary()
     late.runtime_metrics.add().metrics["cudagraph_skip_reason"] = '"skipping cudagraphs due to a late input"'
     (skipped,) = compile_findings(data_of(late))
     assert (skipped.title, skipped.row) == ("CUDA graphs are skipped: a late input", None)
@@ -124,7 +114,7 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
 
 def test_inputs_of_cuda_graphs_that_move_too_often_can_be_copied() -> None:
     """In the words of torch 2.15 with `cudagraph_managed_input_rerecord_action = "skip"`."""
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     summary.runtime_metrics.add().metrics["cudagraph_skip_reason"] = json.dumps(
         "skipping cudagraph due to function 3 reaching the cudagraph-managed input re-recording threshold (=5) on "
         "cudagraph node 2 for input indices [0]."
@@ -173,12 +163,11 @@ def test_building_a_kernel_is_not_tuning_it(tmp_path: Path) -> None:
 
 
 def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for compile_id, start, dur in (("0/0", -5_000, 1_000), ("0/1", 110_000, 20_000), ("1/0", 250_000, 7_000)):
         row = summary.compilations.add(start_ns=BASE_NS + start, duration_ns=dur)
         row.key.compile_id = compile_id
-    again = summary.recompiles.add(reasons=["0/0: s == 0.0"])
-    again.key.compile_id = "0/1"
+    summary.recompiles.add(key=pb.CompileKey(compile_id="0/1"), reasons=["0/0: s == 0.0"])
     rows = by_rule(tmp_path, steps(), summary)
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
     assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
@@ -212,7 +201,7 @@ def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: 
     rows = by_rule(tmp_path, alone)
     assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
     assert "the reason is unknown" in rows["nothing_compiled"].title, "no compile data"
-    hooks = CompileSummary()
+    hooks = pb.CompileSummary()
     hooks.compilations.add(function="_start_recording_forward").key.compile_id = "0/0"
     (finding, *others) = by_rule(tmp_path, alone, hooks).values()
     assert finding.rule == "profiler_hooks" and "nothing_compiled" not in {row.rule for row in others}
@@ -239,9 +228,8 @@ def test_that_nothing_is_compiled_is_no_alarm_where_compiling_brings_little(tmp_
 
 
 def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
-    summary = CompileSummary()
-    row = summary.compilations.add(function="forward", graph_ops=0)
-    row.key.compile_id = "0/0"
+    summary = pb.CompileSummary()
+    row = summary.compilations.add(key=KEY, function="forward", graph_ops=0)
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
     assert "the compiled code (1 frame) contains no operation" in finding.title
     assert "before anything wraps it" in finding.next_step
@@ -256,7 +244,7 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
 
 def test_a_break_in_a_wrapper_of_torchs_is_not_for_the_user_to_move(tmp_path: Path) -> None:
     """As DistributedDataParallel breaks what is compiled around it."""
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     summary.compilations.add(function="inner", graph_ops=0).key.compile_id = "0/0"
     file = "/venv/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"
     summary.graph_breaks.add(file=file, line=1566, reason="Unsupported call").key.compile_id = "0/0"
@@ -265,7 +253,7 @@ def test_a_break_in_a_wrapper_of_torchs_is_not_for_the_user_to_move(tmp_path: Pa
 
 
 def test_what_was_compiled_but_not_called_is_told_so(tmp_path: Path) -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     summary.compilations.add(function="forward", graph_ops=3).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80, compiled=False), summary)["nothing_compiled"]
     assert "the compiled code (1 compilation) is not called here" in finding.title
@@ -287,10 +275,8 @@ def test_regions_without_ids_are_compiled_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
-    summary = CompileSummary()
-    row = summary.compilations.add(function="forward", file="m.py", line=3)
-    row.key.compile_id = "0/0"
-    row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
+    summary = pb.CompileSummary()
+    summary.compilations.add(key=KEY, function="forward", file="m.py", line=3, failure=UNSUPPORTED)
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/0"
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
@@ -522,7 +508,7 @@ def test_a_rule_speaks_above_its_threshold_and_is_silent_below(tmp_path: Path, r
 
 def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
     def recompiles(us: int) -> bool:
-        summary = CompileSummary()
+        summary = pb.CompileSummary()
         row = summary.compilations.add(start_ns=BASE_NS + 110_000, duration_ns=us * 1000)
         row.key.compile_id = "0/1"
         summary.recompiles.add(reasons=["0/0: L['x'].size()[0] == 4"]).key.compile_id = "0/1"
@@ -535,39 +521,27 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
     others = {"graph_breaks", "recompiles", "data_parallel", "slow_backend"}
     others |= {
-        "attention",  # test_attention.py
-        # test_fixes.py
-        *(
-            "debug_backend",
-            "recomputed",  # and test_recomputed.py
-            "recurrent_cells",
-            "repeated_operators",
-            "zeroed_gradients",
-            "deterministic",
-            "weight_casts",
-        ),
         "profiler_hooks",
         "nothing_compiled",
-        "compile_in_loop",  # tests/cases
-        "large_site",  # tests/analysis/runtime/test_ledger.py
-        "unnamed_cpu_kernels",
         "frame_given_up",
         "cudagraphs_skipped",
-        "dominant_kernel",
         "cuda_graphs_used",
-        "compile_does_not_pay",  # tests/analysis/pays
-        "dynamic_shapes",
     }
+    # test_fixes.py, test_recomputed.py, test_attention.py
+    others |= {"debug_backend", "recurrent_cells", "repeated_operators", "zeroed_gradients", "deterministic"}
+    others |= {"weight_casts", "recomputed", "attention"}
+    # test_pays.py, test_what_if_rules.py, test_dynamic_shapes.py, test_ledger.py, tests/cases
+    others |= {"compile_does_not_pay", "dominant_kernel", "dynamic_shapes", "large_site"}
+    others |= {"compile_in_loop", "unnamed_cpu_kernels"}
     of_data = {"no_trace", "recompile_limit", "compile_failed", "cache_missed", "modules_compiled_apart"}
     assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
-    assert compile_findings(data_of(CompileSummary())) == []
+    assert compile_findings(data_of(pb.CompileSummary())) == []
 
 
 def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> None:
-    data = data_of(CompileSummary())
+    data = data_of(pb.CompileSummary())
     assert findings(data).rules == 6  # these, and cudagraphs_skipped
-    trace = read_trace(str(write_trace(tmp_path, steps())), workers=1)
-    assert findings(Profile(trace, data)).rules == len(CAUSES)
+    assert findings(profile_with(tmp_path, steps(), data)).rules == len(CAUSES)
 
 
 @pytest.mark.parametrize(
@@ -577,7 +551,7 @@ def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> Non
 def test_modules_that_hold_numbers_of_their_own_do_not_share(
     guard: str, seconds: float, is_found: bool
 ) -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for number in range(3):
         row = summary.compilations.add(function="forward", start_ns=number, duration_ns=round(seconds * 1e9))
         row.key.compile_id = f"0/{number}"
@@ -630,10 +604,10 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
         *compiled_call("0/0", (0, 95), (5, 10)),
         *compiled_call("1/0", (66, 28), (70, 10)),
     ]
-    again = Compilation(key=CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
+    again = pb.Compilation(key=pb.CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
     again.start_ns, again.duration_ns = BASE_NS + 16_000, 1000 * compiled_us
-    broken = GraphBreak(key=CompileKey(compile_id="0/0"), file="/u/train.py", line=9, reason="print")
-    summary = CompileSummary(compilations=[again], graph_breaks=[broken])
+    broken = pb.GraphBreak(key=KEY, file="/u/train.py", line=9, reason="print")
+    summary = pb.CompileSummary(compilations=[again], graph_breaks=[broken])
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
     assert row.evidence["direct_us_per_step"] == pytest.approx(left_us)
     cost = f"direct cost is {duration(left_us)} per step, {percent(left_us)} of the profiled step"
@@ -641,13 +615,15 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
 
 
 def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
-    inner = Frame(file="/venv/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", line=67)
-    caller = Frame(file="/home/user/train.py", line=62, function="step")
-    again = Compilation(key=CompileKey(compile_id="0/1"), function="inner", file=inner.file, line=inner.line)
+    inner = pb.Frame(file="/venv/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", line=67)
+    caller = pb.Frame(file="/home/user/train.py", line=62, function="step")
+    again = pb.Compilation(
+        key=pb.CompileKey(compile_id="0/1"), function="inner", file=inner.file, line=inner.line
+    )
     again.stack.extend([caller, inner])
     again.start_ns, again.duration_ns = BASE_NS + 10_000, 80_000
-    made = Recompile(key=again.key, file=inner.file, line=inner.line)
-    summary = CompileSummary(compilations=[again], recompiles=[made])
+    made = pb.Recompile(key=again.key, file=inner.file, line=inner.line)
+    summary = pb.CompileSummary(compilations=[again], recompiles=[made])
     row = by_rule(tmp_path, steps(), summary, baseTimeNanoseconds=BASE_NS)["recompiles"]
     assert row.title.startswith("Torch recompiled inner (external_utils.py:67), called at train.py:62, once")
     assert row.where == ["train.py:62"]
@@ -657,7 +633,7 @@ LIBRARY = "/venv/lib/python3.12/site-packages/graphs/loop.py"
 USERS = "/home/user/train.py"
 
 
-def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
+def broken_twice(first: str, second: str) -> tuple[list[Event], pb.CompileSummary]:
     """Steps of a millisecond with a break of 300 µs in the first of these files, and one of 100 µs in the second."""
     events = [
         *compiled_call("0/0", (10, 700), (20, 60)),
@@ -667,11 +643,11 @@ def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
         *compiled_call("2/0", (540, 100), (550, 60)),
         *launch("gemm", 560, 565, 20),
     ]
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for place, name in enumerate(("f", "torch_dynamo_resume_in_f_at_9", "torch_dynamo_resume_in_f_at_12")):
         summary.compilations.add(function=name, graph_ops=1).key.compile_id = f"{place}/0"
     for place, (file, line) in enumerate(((first, 113), (second, 29))):
-        stack = [Frame(file=USERS, line=35, function="forward"), Frame(file=file, line=line)]
+        stack = [pb.Frame(file=USERS, line=35, function="forward"), pb.Frame(file=file, line=line)]
         broke = summary.graph_breaks.add(file=file, line=line, hints=[f"Mend {line}"], stack=stack)
         broke.key.compile_id = f"{place}/0"
     return of_a_ms(*events), summary
@@ -704,7 +680,7 @@ def test_what_torch_says_of_any_break_is_no_advice(tmp_path: Path, hints: list[s
 
 
 def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tmp_path: Path) -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for version in range(3):
         row = summary.compilations.add(function="forward", file=USERS, line=33)
         row.key.compile_id = f"0/{version}"
@@ -721,10 +697,9 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
 
 
 def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
-    summary = CompileSummary()
-    row = summary.compilations.add(function="head", file=USERS, line=33)
-    row.key.compile_id = "0/0"
-    row.failure.type, row.failure.reason = "BackendCompilerFailed", "RuntimeError: no such device"
+    summary = pb.CompileSummary()
+    failure = pb.Failure(type="BackendCompilerFailed", reason="RuntimeError: no such device")
+    summary.compilations.add(key=KEY, function="head", file=USERS, line=33, failure=failure)
     (failed,) = compile_findings(data_of(summary))
     assert (failed.rule, failed.severity, failed.where) == ("compile_failed", "critical", ["train.py:33"])
     assert "no such device" in failed.title
@@ -732,7 +707,7 @@ def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
 
 def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
     """Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames."""
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for compile_id in ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"):
         row = summary.compilations.add(function="forward", file=USERS, line=33)
         row.key.compile_id = compile_id
@@ -750,12 +725,14 @@ def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Pat
 
 def test_a_librarys_frame_that_was_given_up_is_told_with_the_line_that_calls_it(tmp_path: Path) -> None:
     """Torch keeps no stack of the compilation that it gave up; it does of the earlier ones of that frame."""
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for version in range(2):
         row = summary.compilations.add(function="wrapper", file=LIBRARY, line=933)
         row.key.compile_id = f"0/{version}"
         if not version:
-            row.stack.extend([Frame(file=USERS, line=46, function="train"), Frame(file=LIBRARY, line=933)])
+            row.stack.extend(
+                [pb.Frame(file=USERS, line=46, function="train"), pb.Frame(file=LIBRARY, line=933)]
+            )
     row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/1"
     given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
@@ -777,7 +754,7 @@ def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
 
 
 def test_the_recompile_limit() -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     for version in range(3):
         summary.compilations.add(function="forward", file="m.py", line=3).key.compile_id = f"2/{version}"
     last = summary.compilations.add(function="forward", file="m.py", line=3)
@@ -789,7 +766,7 @@ def test_the_recompile_limit() -> None:
 
 
 def test_caches_that_did_not_help() -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     row = summary.compilations.add(duration_ns=29 * 10**9)
     row.cache.add(cache="fx_graph", result="miss")
     assert compile_findings(data_of(summary)) == []

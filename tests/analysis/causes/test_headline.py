@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
-from traces import Event, launch, slice_, write_trace
+from traces import Event, in_steps, launch, slice_, write_trace
 
 PREDICTED = Predicted(100, 50, 50, 50, 50)
 
@@ -25,23 +25,16 @@ def with_findings(profile: Profile, *rows: Finding) -> Profile:
     return answered(profile, findings, Findings(list(rows), 1))
 
 
-def steps(length: float, number: int = 3) -> list[Event]:
-    return [slice_(f"ProfilerStep#{at}", length * at, length, "user_annotation") for at in range(number)]
-
-
 def ahead(device: int = 0) -> list[Event]:
     """Three steps of 10 µs, each of which launches 100 µs."""
-    events = steps(10)
+    events = in_steps(every=10)
     for at in range(3):
         events += launch("k", 10 * at + 1, 5 + 100 * at, 100, device=device)
     return events
 
 
 def behind() -> list[Event]:
-    events = steps(100)
-    for at in range(3):
-        events += launch("k", 100 * at + 50, 100 * at + 60, 20)
-    return events
+    return in_steps(*launch("k", 50, 60, 20), every=100)
 
 
 def test_the_step_is_named_with_what_limits_it(tmp_path: Path) -> None:
@@ -60,7 +53,7 @@ def test_the_step_is_named_with_what_limits_it(tmp_path: Path) -> None:
 
 def test_a_gpu_that_idles_is_longer_for_what_it_waits_for(tmp_path: Path) -> None:
     """Its steps are longer than the host's, but not because of its work."""
-    events = steps(100)
+    events = in_steps(every=100)
     for at, begin in enumerate((20, 150, 400)):
         events += launch("k", 100 * at + 10, begin, 5)
     profile = with_findings(profile_with(tmp_path, events))
@@ -123,18 +116,16 @@ def test_a_step_is_as_long_as_it_is_unprofiled_where_that_is_known(tmp_path: Pat
     assert use and (use.mean.busy_us, use.mean.idle_us) == (20, 50)
     assert headline(profile) == f"Host-bound: 70.0 µs per step, GPU busy 28.6 %. {NOTHING_FASTER}."
     assert overview(profile).counts[0].text == "Mean of 3 unprofiled steps, 100 µs while profiling"
-    operators = [slice_("aten::mm", 100 * at, 9) for at in range(3)]
-    profile = unprofiled(tmp_path / "cpu", [*steps(100), *operators], 60, 60, 60)
+    operators = in_steps(slice_("aten::mm", 0, 9), every=100)
+    profile = unprofiled(tmp_path / "cpu", operators, 60, 60, 60)
     assert headline(profile).startswith("60.0 µs per step, ")
     assert step_time(profile).overhead_us == 40
 
 
 def test_no_step_is_shorter_than_the_work_of_the_gpu(tmp_path: Path) -> None:
     """The host waits for kernels of 85 µs while it is profiled. Before it ran ahead, and 50 µs were noted."""
-    events = steps(100)
-    for at in range(3):
-        events += launch("k", 100 * at + 2, 100 * at + 5, 85)
-        events.append(slice_("cudaDeviceSynchronize", 100 * at + 10, 82, "cuda_runtime"))
+    wait = slice_("cudaDeviceSynchronize", 10, 82, "cuda_runtime")
+    events = in_steps(*launch("k", 2, 5, 85), wait, every=100)
     waits = step_time(unprofiled(tmp_path / "a", events, 50, 50, 50))
     gpu_bound = step_time(unprofiled(tmp_path / "b", ahead(), 5, 5))
     assert (waits.step_us, waits.clock, waits.unprofiled_steps) == (85, "gpu", 3)

@@ -1,4 +1,4 @@
-"""pays/: which run is held against which, what compiling cost, what a step gains, and when the two are even."""
+"""payback.py: which runs are compared, what compiling cost, what a step gains, and when the two are even."""
 
 import shutil
 from collections.abc import Sequence
@@ -23,17 +23,12 @@ from tb_torchcompile_plugin.analysis.causes.payback import (
 )
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    CacheResult,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    PhaseSpan,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.profile.steps import step_time
@@ -78,21 +73,21 @@ def looped(
         make.append(slice_("Torch-Compiled Region: 0/0", 5, 60))
         make.append(slice_("## Call CompiledFxGraph abc ##", 10, 40))
     made = [compilation("0/0", 0, 3)] if compiled or tried else []
-    summary = CompileSummary(compilations=made)
+    summary = pb.CompileSummary(compilations=made)
     summary.steps.unrecorded_ns.extend([round(1000 * (noted_us or step_us))] * 40)
     return profile_with(folder, [*more, *in_steps(*make, every=step_us)], data_of(summary))
 
 
 def compilation(
     name: str, start_s: float, seconds: float, *results: tuple[str, str, float], thread: int = 1
-) -> Compilation:
+) -> pb.Compilation:
     """results: of lookups in the caches: (key, what came of it, seconds saved)."""
     cache = [
-        CacheResult(cache="fx_graph", key=key, result=result, time_saved_ns=round(saved * S))
+        pb.CacheResult(cache="fx_graph", key=key, result=result, time_saved_ns=round(saved * S))
         for key, result, saved in results
     ]
-    return Compilation(
-        key=CompileKey(compile_id=name),
+    return pb.Compilation(
+        key=pb.CompileKey(compile_id=name),
         function="f",
         file="/home/me/train.py",
         line=7,
@@ -103,8 +98,8 @@ def compilation(
     )
 
 
-def cost_of(*rows: Compilation, spans: list[PhaseSpan] | None = None) -> CompileCost:
-    known = compile_cost(data_of(CompileSummary(compilations=rows, spans=spans or [])))
+def cost_of(*rows: pb.Compilation, spans: list[pb.PhaseSpan] | None = None) -> CompileCost:
+    known = compile_cost(data_of(pb.CompileSummary(compilations=rows, spans=spans or [])))
     assert known
     return known
 
@@ -125,11 +120,11 @@ def test_what_else_is_known_of_two_runs_may_forbid_to_compare_them() -> None:
 def test_what_compiling_cost_is_the_compile_time_of_the_process() -> None:
     """What is compiled by two threads counts twice, and neither a benchmark outside nor a worker process counts."""
     rows = compilation("0/0", 0, 4), compilation("1/0", 2, 4, thread=2)
-    beside = PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
-    worker = PhaseSpan(name="compile", start_ns=0, duration_ns=90 * S, worker_process=True)
+    beside = pb.PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
+    worker = pb.PhaseSpan(name="compile", start_ns=0, duration_ns=90 * S, worker_process=True)
     cost = cost_of(*rows, spans=[beside, worker])
     assert (cost.blocked_s, cost.cold_s, cost.warm_s, cost.whole) == (8.0, 8.0, None, True)
-    untimed = Compilation(key=CompileKey(compile_id="2/0"))
+    untimed = pb.Compilation(key=pb.CompileKey(compile_id="2/0"))
     assert cost_of(*rows, untimed).cold_s is None and not cost_of(*rows, untimed).whole
 
 
@@ -207,15 +202,11 @@ def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path)
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 
-def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(recording: Recording) -> None:
-    """36.4 ms in the mean of 6, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
-    profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
-    assert profile.of(payback).gain[0].verdict == "unknown"
-
-
-def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Recording) -> None:
-    """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
-    profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
+@pytest.mark.parametrize("name", ["recompiles", "resnet18_compile"])
+def test_nor_does_a_span_that_compiles_and_has_no_marked_steps(recording: Recording, name: str) -> None:
+    """Of one the first call tuned a kernel: 28.7 ms eager were predicted. The other is 20 s of compiling and two calls:
+    a step was said to take 14.1 s, and 13.8 s eager."""
+    profile = profile_of(next(recording(name).glob("*.pt.trace.json")))
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 
@@ -268,3 +259,24 @@ def test_the_run_beside_is_read_with_the_one_that_is_asked_for(recording: Record
     assert first == {compiled.of(payback).sentences[0]} and len(spans) == 2
     step_us, low_us, high_us = compiled.of(uncompiled) or (0.0, 0.0, 0.0)
     assert low_us < step_us < high_us
+
+
+def finding(folder: Path, run: str) -> tuple[Finding | None, float | None]:
+    """What it says of nothing being compiled, and the compiled step of the run beside it."""
+    session = Session([("", str(folder))], ahead=False)
+    (worker,) = next(one.workers for one in session.runs().runs if one.run == run)
+    profile = session.profile(run, worker.worker, worker.spans[0].span)
+    rows = [row for row in profile.of(span_findings) if row.rule == "nothing_compiled"]
+    return (rows[0] if rows else None), profile.of(payback).gain[0].compiled_us
+
+
+def test_where_compiling_pays_its_step_is_the_measured_one(recording: Recording) -> None:
+    row, compiled_us = finding(recording("pays"), "pointwise_chain/eager")
+    assert row and row.predicted and row.predicted.after_us == compiled_us
+    assert row.severity == "critical" and row.fix is None
+
+
+@pytest.mark.parametrize("program", ["recurrent_cell", "tiny_linear_training"])
+def test_where_it_does_not_nobody_is_told_to_compile(recording: Recording, program: str) -> None:
+    row, compiled_us = finding(recording("pays"), f"{program}/eager")
+    assert row is None and compiled_us

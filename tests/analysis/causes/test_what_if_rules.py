@@ -13,10 +13,14 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, compiled_call, kernel, launch, slice_
 
-EIGHTY = [  # launches of a compiled graph
-    *compiled_call("0/0", (20, 900), (40, 870)),
-    *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
-]
+
+def launches(many: int, first: float, every: float) -> list[Event]:
+    """So many launches, each of a kernel of 2 µs that begins 4 µs later."""
+    begins = (first + every * place for place in range(many))
+    return [event for at in begins for event in launch("k", at, at + 4, 2)]
+
+
+EIGHTY = [*compiled_call("0/0", (20, 900), (40, 870)), *launches(80, 50, 10)]  # of a compiled graph
 
 
 def found_in(folder: Path, events: list[Event], summary: CompileSummary | None = None) -> list[Finding]:
@@ -41,13 +45,9 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
 
 def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
     """Lightning runs forward and backward inside of `optimizer.step`."""
-    closure = [
-        *compiled_call("0/0", (20, 500), (30, 480)),
-        *[event for place in range(20) for event in launch("k", 40 + 20 * place, 45 + 20 * place, 2)],
-    ]
-    own = [event for place in range(30) for event in launch("k", 600 + 10 * place, 604 + 10 * place, 2)]
+    closure = [*compiled_call("0/0", (20, 500), (30, 480)), *launches(20, 40, 20)]
     label = slice_("Optimizer.step#AdamW.step", 10, 900, "user_annotation")
-    row = rule(found_in(tmp_path, steps(label, *closure, *own)), "fused_optimizer")
+    row = rule(found_in(tmp_path, steps(label, *closure, *launches(30, 600, 10))), "fused_optimizer")
     assert row.title.startswith("The optimizer launches 30 kernels per step")
     assert row.predicted is not None and row.predicted.after_us > 600, "the closure stays"
 
@@ -66,10 +66,9 @@ def test_what_a_closure_does_behind_its_backward_is_not_the_optimizers(tmp_path:
 
 
 def test_an_optimizer_that_waits_at_its_end_is_one_all_the_same(tmp_path: Path) -> None:
-    own = [event for place in range(30) for event in launch("k", 100 + 20 * place, 104 + 20 * place, 2)]
     wait = slice_("cudaStreamSynchronize", 860, 20, "cuda_runtime")
     label = slice_("Optimizer.step#AdamW.step", 90, 800, "user_annotation")
-    assert rule(found_in(tmp_path, steps(label, *own, wait)), "fused_optimizer").predicted
+    assert rule(found_in(tmp_path, steps(label, *launches(30, 100, 20), wait)), "fused_optimizer").predicted
 
 
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def broken_graph(first: int, second: int) -> list[Event]:
     """So many launches of a graph, and of the one behind its break."""
     return [
         *compiled_call("0/0", (20, 900), (30, 10 * first + 10)),
-        *[event for at in range(first) for event in launch("k", 40 + 10 * at, 44 + 10 * at, 2)],
+        *launches(first, 40, 10),
         *compiled_call("1/0", (890 - 10 * second, 20 + 10 * second), (895 - 10 * second, 10 + 10 * second)),
         *[event for at in range(second) for event in launch("k", 900 - 10 * (second - at), 905, 2)],
     ]
@@ -263,10 +262,7 @@ def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_cuda_graphs_are_advised_with_what_torch_refuses_before(tmp_path: Path, kept: bool) -> None:
     """Gradients that stay are what an earlier run of a graph gave: torch raises an error in the next step."""
-    graph = [
-        *compiled_call("0/0", (20, 700), (30, 680)),
-        *[event for place in range(20) for event in launch("k", 40 + 30 * place, 45 + 30 * place, 2)],
-    ]
+    graph = [*compiled_call("0/0", (20, 700), (30, 680)), *launches(20, 40, 30)]
     zero = [slice_("Optimizer.zero_grad#SGD.zero_grad", 800, 90, "user_annotation")]
     zero += launch("fill", 805, 810, 3) if kept else []
     row = rule(found_in(tmp_path, steps(*graph, *zero, *launch("last", 950, 955, 5))), "launch_bound")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import TRANSFER, Does, host, training
+from jobs import TRANSFER, Does, doing, training
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, RankCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows
 from tb_torchcompile_plugin.api.read_queue import Progress
@@ -28,13 +28,10 @@ PARTS = (
 )
 
 
-def garbage(begin: int) -> list[dict[str, object]]:
-    return [host("Python GC", begin, 3 * MS)]
-
-
 def late(folder: Path, ranks: int = 3, rank: int = 2, steps: int = 5) -> TracedJob:
     folder.mkdir()
-    return training(folder, ranks, steps, lambda one, step: Does(3 * MS, garbage) if one == rank else Does())
+    garbage = doing("Python GC", 3 * MS)
+    return training(folder, ranks, steps, lambda one, step: garbage if one == rank else Does())
 
 
 def healthy(folder: Path, ranks: int = 3, steps: int = 5) -> TracedJob:

@@ -8,7 +8,7 @@ import pytest
 from profiles import GraphProgram, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport, dynamic_shapes
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from traces import slice_
 
 SIZE = "L['x'].size()[0]"
@@ -85,8 +85,7 @@ def test_sizes_that_no_tensor_has_are_none(tmp_path: Path, dims: object) -> None
     summary = CompileSummary()
     event = summary.shape_events.add(kind="create_symbol", symbol="s1", value="²", source=SIZE)
     event.key.compile_id = "0/0"
-    recompile = summary.recompiles.add()
-    recompile.key.compile_id = "0/1"
+    recompile = summary.recompiles.add(key=CompileKey(compile_id="0/1"))
     recompile.reasons.append("0/0: tensor 'x' size mismatch at index 0. expected s0, actual 4")
     report = multiplied(tmp_path, dims, summary)
     assert report.sizes == () and len(report.symbols) == 1

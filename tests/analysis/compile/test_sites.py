@@ -12,42 +12,37 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     reported_headline,
     reported_sites,
 )
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Failure,
-    Frame,
-    GraphBreak,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME
 from traces import AUTOGRAD, Event, compiled_call, launch, slice_
 
 
-def reported(compile_id: str, line: int) -> GraphBreak:
-    here = Frame(file="/u/train.py", line=line, source="if x.max() > 1:")
-    return GraphBreak(
-        key=CompileKey(compile_id=compile_id), reason="why", file="/u/train.py", line=line, stack=[here]
+def reported(compile_id: str, line: int) -> pb.GraphBreak:
+    here = pb.Frame(file="/u/train.py", line=line, source="if x.max() > 1:")
+    return pb.GraphBreak(
+        key=pb.CompileKey(compile_id=compile_id), reason="why", file="/u/train.py", line=line, stack=[here]
     )
 
 
-def log(*breaks: GraphBreak) -> CompileData:
+def log(*breaks: pb.GraphBreak) -> CompileData:
     resumed = [
-        Compilation(key=CompileKey(compile_id=f"9{row.key.compile_id}"), function=f"{RESUME}f_at_{row.line}")
+        pb.Compilation(
+            key=pb.CompileKey(compile_id=f"9{row.key.compile_id}"), function=f"{RESUME}f_at_{row.line}"
+        )
         for row in breaks
     ]
-    return data_of(CompileSummary(graph_breaks=breaks, compilations=[*map(compiled, breaks), *resumed]))
+    return data_of(pb.CompileSummary(graph_breaks=breaks, compilations=[*map(compiled, breaks), *resumed]))
 
 
-def given_up(compile_id: str, function: str) -> Compilation:
-    failure = Failure(type="Unsupported", reason="graph break in loop")
-    return Compilation(key=CompileKey(compile_id=compile_id), function=function, failure=failure)
+def given_up(compile_id: str, function: str) -> pb.Compilation:
+    failure = pb.Failure(type="Unsupported", reason="graph break in loop")
+    return pb.Compilation(key=pb.CompileKey(compile_id=compile_id), function=function, failure=failure)
 
 
-def compiled(row: GraphBreak) -> Compilation:
-    return Compilation(key=row.key, function="f")
+def compiled(row: pb.GraphBreak) -> pb.Compilation:
+    return pb.Compilation(key=row.key, function="f")
 
 
 def broken(compile_id: str, at: float, gap: float) -> list[Event]:
@@ -155,14 +150,16 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
 
 
 def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
-    summary = CompileSummary(graph_breaks=[reported("0/0", 7)], compilations=[given_up("0/0", "forward")])
+    summary = pb.CompileSummary(graph_breaks=[reported("0/0", 7)], compilations=[given_up("0/0", "forward")])
     said = headline(profile(tmp_path, data_of(summary)))
     assert said.endswith("forward runs eagerly, so no compiled graph follows the break.")
 
 
 def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Path) -> None:
     breaks = [reported(f"{frame}/0", line) for frame, line in enumerate((7, 7, 8, 9, 10))]
-    summary = CompileSummary(compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks)
+    summary = pb.CompileSummary(
+        compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks
+    )
     events = [slice_("Torch-Compiled Region: 2/0", 100 * n, 50) for n in range(3)]
     about = answered(profile_with(tmp_path, events, data_of(summary)), graph_break_costs, [])
     assert graph_break_sites(about)[0].why_no_cost == (

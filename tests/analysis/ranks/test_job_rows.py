@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from jobs import ALL_REDUCE, PG, Does, doing, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows, step_rows
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
@@ -94,10 +94,7 @@ def test_compile_time_is_part_of_the_step_that_compiled(tmp_path: Path) -> None:
 
 
 def test_the_job_comes_first_and_no_rank_is_told_its_symptoms(tmp_path: Path) -> None:
-    def garbage(begin: int) -> list[dict[str, object]]:
-        return [host("Python GC", begin, 3 * MS)]
-
-    training(tmp_path, 3, 5, lambda rank, step: Does(3 * MS, garbage) if rank == 2 else Does())
+    training(tmp_path, 3, 5, lambda rank, step: doing("Python GC", 3 * MS) if rank == 2 else Does())
     report = read_report(str(tmp_path))
     assert report.runs[0].job is not None
     first, *others = report.findings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import BASE, Does, host, job_in, launched, training
+from jobs import BASE, Does, doing, host, job_in, launched, training
 from profiles import data_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -150,7 +150,7 @@ def test_autotuning_is_told_apart_from_the_compilation_that_it_is_a_part_of(tmp_
 
 
 def test_autotuning_alone_names_the_operator_and_what_to_do(tmp_path: Path) -> None:
-    made = job(tmp_path, lambda begin: [host("mm_template_autotuning (dynamo_timed)", begin, 30 * MS)])
+    made = job(tmp_path, doing("mm_template_autotuning (dynamo_timed)", 30 * MS).events)
     said = first(made)
     assert "It autotunes mm for 6.00 ms per step. Without the delay" in said.title
     assert "TORCHINDUCTOR_CACHE_DIR" in said.next_step

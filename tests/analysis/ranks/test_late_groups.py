@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_outliers import NOTHING, gpu_step_ns, job_of
 
-from jobs import PG, Does, host, training, without_traces
+from jobs import PG, Does, doing, training, without_traces
 from many_ranks import HOST, Planted, Together
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.job import late as late_module
 from tb_torchcompile_plugin.job.as_early import job_clocks, step_of_job_ns
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import early_ranks, late_by_rank
-from traces import Event
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +24,7 @@ LATE = Does(20 * MS)
 
 
 def python(line: int, ns: int) -> Does:
-    def events(begin: int) -> list[Event]:
-        return [host(f"train.py({line}): tokenize", begin, ns, "python_function")]
-
-    return Does(ns, events)
+    return doing(f"train.py({line}): tokenize", ns, "python_function")
 
 
 def of_ranks(job: Job) -> list[Finding]:
@@ -188,12 +184,6 @@ def test_more_than_half_of_64_ranks_by_traces(tmp_path: Path) -> None:
             "40 of 64 ranks (0, 1, 2, 3, 4, 8, 9, 10 …) arrive up to 20.0 ms late per step"
         )
         assert row.predicted and row.predicted.gain_us == pytest.approx(20_000, rel=0.02)
-
-
-def test_seventy_late_ranks_of_160_by_traces(tmp_path: Path) -> None:
-    (row,) = of_ranks(training(tmp_path, 160, 3, only(*range(70), does=python(12, 20 * MS))))
-    assert row.title.startswith("70 of 160 ranks") and row.predicted
-    assert row.predicted.gain_us == pytest.approx(20_000, rel=0.02)
 
 
 @pytest.mark.parametrize("late_ranks", [MOST, tuple(range(40)), tuple(range(48))])

@@ -7,7 +7,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.api.report import whole_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, Payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 Rank = tuple[int, CompileData]
@@ -23,8 +23,7 @@ def a_rank(
     """texts: JSON of artifacts by name and compile id."""
     summary = CompileSummary()
     for compile_id in compile_ids:
-        row = summary.compilations.add(function=f"f{compile_id[0]}")
-        row.key.compile_id = compile_id
+        row = summary.compilations.add(key=CompileKey(compile_id=compile_id), function=f"f{compile_id[0]}")
         row.cache.add(cache="fx_graph", result=cache)
     for (name, compile_id), text in (texts or {}).items():
         summary.artifacts.add(name=name, payload=len(summary.payloads)).key.compile_id = compile_id

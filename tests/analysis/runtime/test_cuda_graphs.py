@@ -8,7 +8,7 @@ from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.formatting import significant
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport, cuda_graphs
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from traces import Event, kernel, slice_
 
@@ -125,8 +125,7 @@ def summary_of(*reasons: str) -> CompileSummary:
     summary = CompileSummary()
     summary.compilations.add(function="step", file="/p/model.py", line=3).key.compile_id = "0/0"
     tree = summary.cuda_graph_trees.add(device=0, warm_ups=1, pool_bytes=2_000_000)
-    function = tree.functions.add(function_id=0, warmed_up=True)
-    function.key.compile_id = "0/0"
+    function = tree.functions.add(key=CompileKey(compile_id="0/0"), function_id=0, warmed_up=True)
     for number, reason in enumerate(reasons):
         row = function.recordings.add(graph_id=number, reason=reason)
         if reason == "static_input":

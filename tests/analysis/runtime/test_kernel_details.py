@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import profile_of, spans_in
+from profiles import data_of, profile_of, profile_with, spans_in
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
@@ -27,14 +27,13 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import achieved, launched_
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_triton_kernels
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.devices import Peak
 from tb_torchcompile_plugin.torch_names.kernels import category_of, may_multiply
 from traces import Event, kernel, launch, slice_, step, write_trace
@@ -271,7 +270,7 @@ def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> No
     """Of a from 10 to 20 and 60 to 70, of b from 30 to 50; what is launched later is in no step."""
     launches = ("a", 1, 10, 20), ("b", 2, 20, 30), ("a", 3, 60, 10), ("a", 200, 201, 10)
     events = [step(1, 0, 100), *(event for row in launches for event in launch(*row))]
-    rows = {row.name: row for row in table(profile_of(write_trace(tmp_path, events))).rows}
+    rows = {row.name: row for row in table(profile_with(tmp_path, events)).rows}
     assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20)
     assert (rows["a"].twice_as_fast_percent, rows["b"].twice_as_fast_percent) == (10, 10)
 
@@ -286,7 +285,7 @@ def test_time_alone_is_what_the_busy_union_loses(
     tmp_path_factory: pytest.TempPathFactory, slices: Any
 ) -> None:
     events: list[Event] = [kernel(name, start, length) for start, length, name in slices]
-    profile = profile_of(write_trace(tmp_path_factory.mktemp("t"), events))
+    profile = profile_with(tmp_path_factory.mktemp("t"), events)
     (rows,) = profile.of(kernel_launches)
     grouped = groups(rows)
     alone = alone_ns(profile.trace, rows, grouped, np.ones(len(rows.index), bool))
@@ -307,7 +306,7 @@ def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: 
     for at, name in enumerate(("triton_poi_fused_add_0", "triton_red_fused_sum_1")):
         events += [slice_(name, 10 * at, 5), *launch("triton_", 10 * at + 1, 10 * at + 3, 4)]
     events.append(kernel("triton_", 50, 3))
-    profile = profile_of(write_trace(tmp_path, events))
+    profile = profile_with(tmp_path, events)
     answer = table(profile)
     assert {(row.name, row.category) for row in answer.rows} == {
         ("triton_poi_fused_add_0", "triton_pointwise"),
@@ -322,11 +321,10 @@ def compile_data(kernels: dict[str, list[tuple[str, str]]]) -> CompileData:
     """graph key → (name, category) of its kernels, each graph in a compilation of its own."""
     summary = CompileSummary()
     for number, (key, names) in enumerate(kernels.items()):
-        graph = summary.graphs.add(graph_key=key)
-        graph.key.compile_id = f"{number}/0"
+        graph = summary.graphs.add(key=CompileKey(compile_id=f"{number}/0"), graph_key=key)
         for name, category in names:
             graph.kernels.add(name=name, category=category)
-    return CompileData(summary, "summary", "x.pb")
+    return data_of(summary)
 
 
 def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defines_it(tmp_path: Path) -> None:
@@ -335,7 +333,7 @@ def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defin
         {"fa": [(mine, "triton_pointwise"), (ours, "triton_pointwise")], "fb": [(ours, "triton_pointwise")]}
     )
     events = [kernel(mine, 1, 2), kernel(ours, 4, 2), *launch(mine, 8, 9, 2)]
-    answer = table(profile_of(write_trace(tmp_path, events), data))
+    answer = table(profile_with(tmp_path, events, data))
     owners = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
     assert owners == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): owners[mine, 1]}
     assert sorted((row.compile_id or "") for row in answer.rows if row.name == mine) == ["", "0/0"]
@@ -353,13 +351,13 @@ def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
     events = [slice_(f"nn.Module: {name}", *times, "python_function") for name, times in modules.items()]
     events += [slice_("aten::mm", 8, 6), *launch("k", 10, 12, 4)]
     events += [slice_("aten::mm", 30, 6), *launch("k", 31, 33, 4)]
-    (row,) = table(profile_of(write_trace(tmp_path, events))).rows
+    (row,) = table(profile_with(tmp_path, events)).rows
     assert sorted(row.modules) == ["Linear_3", "Net_0"]
 
 
 def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
     events = [kernel("k", 10 * at, 9 if at == 3333 else 1) for at in range(5000)]
-    profile = profile_of(write_trace(tmp_path, events))
+    profile = profile_with(tmp_path, events)
     details = kernel_details(profile, "0", "k", "", "")
     assert isinstance(details, KernelDetails)
     assert details.launches.shown_every == 3 and len(details.launches.start_us) == 1667
@@ -371,9 +369,9 @@ def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
 def test_a_kernel_tells_how_long_its_device_waited_for_it(tmp_path: Path) -> None:
     """Of the first launch nothing is known, the second came 30 µs after it, the third right behind another one."""
     events = [kernel("k", 0, 10), kernel("k", 40, 10), kernel("other", 60, 10), kernel("k", 70, 10)]
-    details = kernel_details(profile_of(write_trace(tmp_path, events)), "0", "k", "", "")
+    details = kernel_details(profile_with(tmp_path, events), "0", "k", "", "")
     assert (details.idle_before_us, details.longest_idle_before_us) == (15, 30)
-    other = kernel_details(profile_of(write_trace(tmp_path, events[:1])), "0", "k", "", "")
+    other = kernel_details(profile_with(tmp_path, events[:1]), "0", "k", "", "")
     assert (other.idle_before_us, other.longest_idle_before_us) == (None, None)
 
 
@@ -381,15 +379,14 @@ def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Pa
     """With TORCHINDUCTOR_BENCHMARK_KERNEL=1 alone, without shapes: 0.002 GB and 3 GFLOP in 10 µs."""
     name = "triton_tem_fused_mm_0"
     definition = Definition(name, "triton", 1, "", num_gb=0.002, flop=3e9)
-    trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
-    profile = Profile(trace, None)
+    profile = profile_with(tmp_path, launch(name, 1, 2, 10))
     (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
-    figures = achieved(trace, rows, work, np.array([0]), Peak(), definition)
+    figures = achieved(profile.trace, rows, work, np.array([0]), Peak(), definition)
     assert figures["bandwidth_gb_s"] == pytest.approx(200) and figures["bandwidth_from"] == "inductor"
     assert figures["tflop_s"] == pytest.approx(300) and figures["tflop_from"] == "inductor"
     assert figures["flop_per_byte"] == pytest.approx(1500)
     uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
-    nothing = achieved(trace, rows, work, np.array([0]), Peak(), uncounted)
+    nothing = achieved(profile.trace, rows, work, np.array([0]), Peak(), uncounted)
     assert (nothing["tflop_s"], nothing["flop_per_byte"]) == (None, None)
 
 
@@ -400,25 +397,21 @@ def test_an_occupancy_that_cannot_be_zero_is_not_known(
     """132 blocks on 132 multiprocessors: each has its warps. 3 blocks round to zero."""
     args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], OCCUPANCY: recorded}
     properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
-    path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
-    (config,) = kernel_details(profile_of(path), "0", "k", "", "").configs
+    profile = profile_with(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
+    (config,) = kernel_details(profile, "0", "k", "", "").configs
     assert config.occupancy_percent == shown
 
 
 def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
-    shape: dict[str, Any] = {
-        "grid": [2, 6, 1],
-        "block": [128, 1, 1],
-        "registers per thread": 28,
-        "shared memory": 4096,
-    }
-    occupancy: dict[str, Any] = {"est. achieved occupancy %": 7}
+    shape: dict[str, Any] = {"grid": [2, 6, 1], "block": [128, 1, 1]}
+    shape |= {"registers per thread": 28, "shared memory": 4096}
+    occupancy: dict[str, Any] = {OCCUPANCY: 7}
     events = [
         kernel("k", 0, 5, **shape, **occupancy),
         kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
         kernel("k", 20, 4, **shape, **occupancy),
     ]
-    config, _ = kernel_details(profile_of(write_trace(tmp_path, events)), "0", "k", "", "").configs
+    config, _ = kernel_details(profile_with(tmp_path, events), "0", "k", "", "").configs
     assert (config.grid, config.block, config.warps) == ([2, 6, 1], [128, 1, 1], 4)
     assert (config.registers, config.shared_memory_bytes, config.occupancy_percent) == (28, 4096, 7)
     assert (config.launches, config.time_us) == (2, 9)
@@ -433,11 +426,10 @@ def test_a_key_is_short_and_tells_templates_apart() -> None:
 
 def reached(folder: Path, name: str, **amounts: float) -> SimpleNamespace:
     """One launch of 10 µs on an H200, with what inductor says of it."""
-    trace = read_trace(str(write_trace(folder, launch(name, 1, 2, 10))), workers=1)
-    profile = Profile(trace, None)
+    profile = profile_with(folder, launch(name, 1, 2, 10))
     (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
     definition = Definition(name, "triton", 1, "", **amounts)  # type: ignore[arg-type]
-    return SimpleNamespace(**achieved(trace, rows, work, np.array([0]), H200, definition))
+    return SimpleNamespace(**achieved(profile.trace, rows, work, np.array([0]), H200, definition))
 
 
 H200 = Peak(4800.0, 67.0, 494.0, 989.0)

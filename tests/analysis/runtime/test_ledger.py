@@ -16,10 +16,6 @@ from traces import Event, in_steps, launch, slice_
 CASES = Path(__file__).parents[2] / "data" / "cases"
 
 
-def steps(*begins: float, length: float) -> list[Event]:
-    return [slice_(f"ProfilerStep#{at}", ts, length, "user_annotation") for at, ts in enumerate(begins)]
-
-
 def by_kind(found: Ledger) -> dict[str, float]:
     times = defaultdict[str, float](float)
     for row in found.rows:
@@ -29,7 +25,7 @@ def by_kind(found: Ledger) -> dict[str, float]:
 
 def test_where_the_gpu_limits_the_steps_its_work_is_the_path(tmp_path: Path) -> None:
     """Each step launches 90 µs of work in 10 µs: the host is on the path only while the GPU idles."""
-    events = steps(*(10 * at for at in range(5)), length=10)
+    events = in_steps(every=10, number=5)
     for at in range(5):
         events += launch("void gemm_kernel", 10 * at + 1, 5 + 100 * at, 60)
         events += launch("void at::native::add", 10 * at + 4, 70 + 100 * at, 30)
@@ -40,12 +36,9 @@ def test_where_the_gpu_limits_the_steps_its_work_is_the_path(tmp_path: Path) -> 
 
 def test_where_the_host_limits_them_it_is_the_host_and_what_it_waits_for(tmp_path: Path) -> None:
     """Of 100 µs: 49 in an operator, 1 in its launch, 20 waiting while a kernel runs, 5 more waiting, 25 in between."""
-    events = steps(0, 100, 200, length=100)
-    for begin in (0, 100, 200):
-        events.append(slice_("aten::embedding", begin + 10, 50))
-        events += launch("void gemm_kernel", begin + 59, begin + 65, 20)
-        events.append(slice_("cudaStreamSynchronize", begin + 65, 25, "cuda_runtime"))
-    profile = profile_with(tmp_path, events)
+    make = [slice_("aten::embedding", 10, 50), *launch("void gemm_kernel", 59, 65, 20)]
+    make.append(slice_("cudaStreamSynchronize", 65, 25, "cuda_runtime"))
+    profile = profile_with(tmp_path, in_steps(*make, every=100))
     the_ledger_sums_to_the_step(profile)
     times = by_kind(ledger(profile))
     assert (times["gemm"], times["waiting_for_gpu"]) == (20, 5)
@@ -105,7 +98,7 @@ def test_a_large_site_names_the_library_that_takes_most_of_it(tmp_path: Path) ->
     """On the CPU, where no fix is predicted."""
     events = [slice_("train.py(3): main", 1, 1998, "python_function"), slice_("aten::mm", 10, 100)]
     events += [slice_("torchmetrics/metric.py(300): forward", 200, 1000, "python_function")]
-    profile = profile_with(tmp_path, [*steps(0, 2000, length=2000), *events])
+    profile = profile_with(tmp_path, [*in_steps(every=2000, number=2), *events])
     (found,) = [row for row in span_findings(profile) if row.where == ["train.py:3"]]
     assert found.next_step.startswith("torchmetrics computes metrics there. Compute metrics once per epoch")
 

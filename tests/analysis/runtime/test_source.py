@@ -16,14 +16,7 @@ from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     shares,
 )
 from tb_torchcompile_plugin.api import report
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Environment,
-    Recompile,
-)
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import AUTOGRAD, launch, slice_, step
@@ -156,13 +149,13 @@ def test_a_file_that_stacks_name_by_its_end_is_the_one_of_the_compile_data(recor
     assert len({row.file for row in made.of(source).rows}) == 1
 
 
-COMPILED = Compilation(
-    key=CompileKey(compile_id="0/0"),
+COMPILED = pb.Compilation(
+    key=pb.CompileKey(compile_id="0/0"),
     function="f",
     file="/u/train.py",
     line=3,
     guards=5,
-    stack=[FrameMessage(file="/u/train.py", line=3, function="f")],
+    stack=[pb.Frame(file="/u/train.py", line=3, function="f")],
 )
 
 
@@ -175,7 +168,7 @@ COMPILED = Compilation(
     ],
 )
 def test_a_line_without_text_says_why(tmp_path, source_of, capture, why):
-    summary = CompileSummary(compilations=[COMPILED], environment=Environment(capture=capture))
+    summary = pb.CompileSummary(compilations=[COMPILED], environment=pb.Environment(capture=capture))
     made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, source_of, ""))
     (row,) = source(made).rows
     assert (row.text, row.why_no_text) == (None, why)
@@ -184,9 +177,9 @@ def test_a_line_without_text_says_why(tmp_path, source_of, capture, why):
 def test_what_a_failed_guard_quotes_is_the_text_of_its_line(tmp_path):
     stack = 'User stack trace:\n  File "/u/train.py", line 4, in f\n    x * s'
     reason = f"0/0: s == 0.0  # x * s  # u/train.py:4 in f\n{stack}"
-    key = CompileKey(compile_id="0/1")
-    summary = CompileSummary(
-        compilations=[COMPILED], recompiles=[Recompile(key=key, reasons=[reason.replace("\\\n", "\n")])]
+    key = pb.CompileKey(compile_id="0/1")
+    summary = pb.CompileSummary(
+        compilations=[COMPILED], recompiles=[pb.Recompile(key=key, reasons=[reason.replace("\\\n", "\n")])]
     )
     made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, "summary", ""))
     row = rows_of(source(made))["train.py:4"]

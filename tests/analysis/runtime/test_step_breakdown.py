@@ -29,12 +29,10 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from traces import Event, launch, slice_, step, write_trace
 
-SPAN = SpanFile("1", File("w.1.pt.trace.json", 0, 0, ""))
 BASE_NS = 1_790_000_000_000_000_000
 Slice = tuple[int, int, str, str]  # start, end in ns, name, cat
 

@@ -3,7 +3,8 @@
 import json
 import random
 from collections import defaultdict
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeli
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.intervals import us
-from timeline_reference import ns
+from timeline_reference import Slice, ns, slices_of
 from traces import MAIN, PID, kernel, launch, slice_, write_trace
 
 GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -223,13 +224,13 @@ class TestRange:
         self, breaks: Timeline, recording: Recording
     ) -> None:
         (path,) = recording("breaks").glob("*.pt.trace.json")
-        events = file_slices(path, breaks.origin)
+        slices = [*chain(*slices_of(path).values())]
         draw = random.Random(2)
         for _ in range(25):
             start = draw.randint(0, breaks.duration - 1)
             end = draw.randint(start + 1, breaks.duration)
             answer = timeline_range(breaks, (start, end))
-            own, launches, busy = by_hand(events, start, end)
+            own, launches, busy = by_hand(slices, breaks.origin + start, breaks.origin + end)
             number = sum(count for count, _ in launches.values())
             share = percent(100 * busy / (end - start))
             gpu = f"{share} ({duration(us(busy))}), {plural(number, 'kernel')}"
@@ -271,50 +272,23 @@ Named = dict[tuple[str, str], int]
 OFF_HOST = (*GPU_CATS, "gpu_user_annotation", "Trace", "overhead")
 
 
-def file_slices(path: Path, origin: int) -> dict[tuple[Any, Any], list[dict[str, Any]]]:
-    """The slices of the file by thread, by (start, longest first): name, cat, start, end and the place of the parent.
-
-    A slice ends at the latest where the one around it does, except on the GPU."""
-    threads: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
-    for event in json.loads(path.read_text())["traceEvents"]:
-        if event.get("ph") == "X":
-            start, dur = ns(event["ts"]) - origin, ns(event["dur"])
-            row = {"name": event["name"], "cat": event["cat"], "start": start, "end": start + dur}
-            threads[event["pid"], event["tid"]].append(row)
-    for rows in threads.values():
-        rows.sort(key=lambda row: (row["start"], -row["end"]))
-        around: list[int] = []
-        for place, row in enumerate(rows):
-            while around and rows[around[-1]]["end"] <= row["start"]:
-                around.pop()
-            row["parent"] = around[-1] if around else None
-            if around and row["cat"] not in OFF_HOST:
-                row["end"] = min(row["end"], rows[around[-1]]["end"])
-            around.append(place)
-    return threads
-
-
-def by_hand(
-    threads: dict[tuple[Any, Any], list[dict[str, Any]]], start: int, end: int
-) -> tuple[Named, dict[str, list[int]], int]:
+def by_hand(slices: Iterable[Slice], start: int, end: int) -> tuple[Named, dict[str, list[int]], int]:
     """Self time by (name, cat), [launches, time] of kernels by name, and GPU busy time: plain loops."""
     own: Named = defaultdict(int)
     launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     gpu: list[tuple[int, int]] = []
-    for rows in threads.values():
-        for row in rows:
-            begin, stop = max(row["start"], start), min(row["end"], end)
-            inside = max(0, stop - begin)
-            touches = row["start"] < end and (row["end"] > start or row["start"] >= start)
-            if row["cat"] in GPU_CATS and touches:
-                launches[row["name"]][0] += 1
-                launches[row["name"]][1] += inside
-                gpu.append((begin, stop))
-            elif row["cat"] not in OFF_HOST:
-                own[row["name"], row["cat"]] += inside
-                if row["parent"] is not None:
-                    parent = rows[row["parent"]]
-                    own[parent["name"], parent["cat"]] -= inside
+    for one in slices:
+        begin = max(one.start, start)
+        if one.cat in GPU_CATS and one.start < end and (one.end > start or one.start >= start):
+            stop = min(one.end, end)
+            launches[one.name][0] += 1
+            launches[one.name][1] += max(0, stop - begin)
+            gpu.append((begin, stop))
+        elif one.cat not in OFF_HOST:
+            inside = max(0, min(one.clipped, end) - begin)
+            own[one.name, one.cat] += inside
+            if one.parent:
+                own[one.parent.name, one.parent.cat] -= inside
     busy = reach = 0
     for begin, stop in sorted(gpu):
         busy += max(0, stop - max(begin, reach))

@@ -10,12 +10,10 @@ from profiles import profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization, gpus
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
 from traces import Event, kernel, slice_, step
 
-SPAN = SpanFile("1", File("w.1.pt.trace.json", 0, 0, ""))
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int) [clone .kd]"
 GEMM = "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN.kd"
 MI300X = [{"id": 0, "name": "AMD Instinct MI300X", "numSms": 304, "warpSize": 64}]

@@ -12,8 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, make_side
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.profile import Profile
-from traces import MAIN, PID, Event, launch, slice_
+from traces import Event, launch, memory_event, slice_
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +20,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("any")
 
 
-def profile(folder: Path, events: list[Event]) -> Profile:
-    return profile_with(folder, events)
-
-
 @given(traces, traces)
 def test_every_question_has_an_answer(folder: Path, before: list[Event], after: list[Event]) -> None:
-    sides = profile(folder, before), profile(folder, after)
+    sides = profile_with(folder, before), profile_with(folder, after)
     for question in SPAN_QUESTIONS:
         msgspec.json.encode(ask(sides[0], question))
     compare(Sides(*map(make_side, sides)))
@@ -36,13 +31,12 @@ def test_every_question_has_an_answer(folder: Path, before: list[Event], after: 
 def test_owned_slices_that_last_no_time_own_nothing(folder: Path) -> None:
     """As all that a thread has: old torch counts whole microseconds."""
     region = slice_("Torch-Compiled Region: 0/0", 5, 0)
-    made = profile(folder, [region, *launch("triton_poi_fused_add_0", 5, 10, 5)])
+    made = profile_with(folder, [region, *launch("triton_poi_fused_add_0", 5, 10, 5)])
     (row,) = made.of(kernel_launches)
     assert row.compile_id.tolist() == [-1] and made.of(region_calls) is not None
 
 
 def test_a_trace_of_memory_alone(folder: Path) -> None:
-    args = {"Bytes": 512, "Addr": 1, "Device Type": 1, "Device Id": 0, "Total Allocated": 512}
-    event = {"ph": "i", "s": "t", "name": "[memory]", "pid": PID, "tid": MAIN, "ts": 1, "args": args}
-    (row,) = ask(profile(folder, [event]), "memory").owners
+    event = memory_event(1, 512, 512)
+    (row,) = ask(profile_with(folder, [event]), "memory").owners
     assert (row.operator, row.compile_id, row.allocated_bytes) == (None, None, 512)
