@@ -1,11 +1,13 @@
 """Which part of a compile cache key differs from that of another process that compiled the same graph?
 
-torch records the parts of a key with a hash each, for hits and misses. Of the graph's code it records the hash alone.
+torch records the parts of a key with a hash each, for hits and misses. Of the graph's code it records the hash alone;
+the graphs of both processes then show which operator differs.
 """
 
 import json
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,13 +20,15 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     difference,
     listed,
 )
-from tb_torchcompile_plugin.analysis.formatting import plural
+from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.record import Direction, Key
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.generated_code.artifacts import artifacts
+from tb_torchcompile_plugin.generated_code.user_lines import node_lines, node_rows
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import Memoized
-from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS
-from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of
+from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, is_aot_graph
+from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _MISSING = KeyPart("missing", "", "missing")  # for a part that only the other key has
@@ -170,16 +174,51 @@ def _differing_parts(
     rows = []
     for name in {**parts, **now_parts} if parts and now_parts else ():
         part, now_part = parts.get(name, _MISSING), now_parts.get(name, _MISSING)
-        if part.hash != now_part.hash:
+        if part.hash == now_part.hash:
+            continue
+        if name == CODE:
+            rows.append(_code_difference(before, now, before_id, now_id))
+        else:
             rows.append(difference(name, _value(part, before), _value(now_part, now)))
     return sorted(rows, key=lambda row: order_of(row.part))
 
 
 def _value(part: KeyPart, data: CompileData) -> str:
     """Return the value of a part; torch's is a hash of its source code, so its version stands for it."""
-    if part.name == CODE:
-        return ""
     return data.summary.environment.torch_version if part.name == TORCH else part.value
+
+
+def _code_difference(
+    before: CompileData, now: CompileData, before_id: LookupId, now_id: LookupId
+) -> KeyDifference:
+    """Return the first operator that differs, with the line of the program behind it; "" where unknown."""
+    operators, now_operators = _operators(before, before_id), _operators(now, now_id)
+    if operators and now_operators:
+        for (text, place), (now_text, now_place) in zip_longest(
+            operators, now_operators, fillvalue=("nothing", "")
+        ):
+            if text != now_text:
+                line = f" at {now_place or place}" if now_place or place else ""
+                return KeyDifference(CODE, f"{title_of(CODE)}{line}", text, now_text)
+    return KeyDifference(CODE, title_of(CODE), "", "")
+
+
+def _operators(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
+    """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
+    row = data.of(lookups_by_id)[lookup_id]
+    is_backward = row.direction == "backward"
+    graphs = [
+        artifact
+        for artifact in data.of(artifacts, row.epoch, row.compile_id)
+        if is_aot_graph(artifact.name, backward=is_backward)
+    ]
+    try:
+        text = read_payload(data, graphs[lookup_id.graph].id) if lookup_id.graph < len(graphs) else ""
+    except UserError:
+        return []
+    lines = node_lines(text)
+    places = {node: at_line(frame.file, frame.line) for node, frame in lines.items()}
+    return [(code.partition(";")[0], places.get(node, "")) for node, (_, code) in node_rows(text).items()]
 
 
 def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:

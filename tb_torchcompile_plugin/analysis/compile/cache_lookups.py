@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup, title_of_cache
-from tb_torchcompile_plugin.torch_names.caches import is_input, order_of, title_of
+from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, order_of, title_of
 from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES
 
 _NumberedLookup: TypeAlias = tuple[int, CacheMessage]  # its index among all lookups, and the lookup
@@ -213,17 +213,24 @@ def _why(lookup: CacheMessage) -> str | None:
 
 
 def listed(differences: Sequence[KeyDifference]) -> str:
-    """List the first parts with their values where these are short, all inputs as one."""
+    """List the first parts with their values where these are short, all inputs as one.
+
+    Code is last, behind "  #", as torch quotes it, so that it stays out of files without code.
+    """
     inputs = sum(is_input(row.part) for row in differences)
-    phrases = []
+    phrases, code = [], ""
     for row in differences:
-        is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+        is_code = row.part == CODE and row.before
+        code = f"  # {row.before} → {row.now}" if is_code else code
+        is_short = (
+            not is_code and row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+        )
         values = f" ({row.before} → {row.now})" if is_short else ""
         phrases.append(plural(inputs, "input") if is_input(row.part) else row.title + values)
     phrases = list(dict.fromkeys(phrases))
     more = len(phrases) - _MAX_PARTS
     rest = f" and {plural(more, 'more part')}" if more > 0 else ""
-    return ", ".join(phrases[:_MAX_PARTS]) + rest
+    return ", ".join(phrases[:_MAX_PARTS]) + rest + code
 
 
 def difference(part: str, before: str, now: str) -> KeyDifference:
