@@ -2,8 +2,8 @@
 
     python -m benchmarks.diagnosis.agent FOLDER     # of tests/data/2.11.0/exam, unpacked: a line a program
 
-It lists, reads the report, looks at the first finding and at the row that it points to, then at its line; where it has
-no line, at the hottest ones. Nothing here knows a program, a rule or a cause.
+It lists, reads the report, looks at the first finding and at the row that it points to, then searches for its file;
+where it has no line, it looks at the hottest ones. Nothing here knows a program, a rule or a cause.
 """
 
 import json

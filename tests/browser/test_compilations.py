@@ -40,16 +40,13 @@ def test_compile_time_is_answered_by_phase(tab: Tab) -> None:
     assert tab.rows("Autotuning") and tab.rows("Until the first steady step")
 
 
-def test_compilations_are_listed_and_by_caller(tab: Tab) -> None:
+def test_compilations_are_listed_with_their_reasons(tab: Tab) -> None:
     tab.open(run="breaks", panel="compilations")
     tab.wait_text(SENTENCE, "5 compilations: 4 with a graph break, 1 compiled.")
     rows = {row[0]: row for row in tab.rows("Compilations")}
     assert len(rows) == 9 and rows["2/0"][1:3] == ["graph break", "forward after line 27"]
     assert rows["2/0"][-4:] == ["3", "10.8", "260", "3.6"]
-    tab.click("button", "By caller")
-    tab.wait(lambda: len(tab.rows("Callers")) == 9, "the calls")
-    tab.click("table[aria-label='Callers'] td", "forward after line 27")
-    tab.click(f"{DRAWER} a", "Compilation 2/0")
+    tab.click("table[aria-label='Compilations'] td", "2/0")
     tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
     tab.wait_text(DRAWER, "Data-dependent branching")
 
