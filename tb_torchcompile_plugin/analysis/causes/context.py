@@ -47,6 +47,7 @@ class SpanContext:
         # On the clock of the bottleneck.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
+        self._gpu_ns = int(profile.trace.dur[profile.of(gpu_work).index].sum())
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
         eager = profile.of(eager_time)
         self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
@@ -100,8 +101,7 @@ class SpanContext:
 
     def gpu_share(self, us: float) -> float:
         """Return the percentage of the summed GPU event time, 0 without any."""
-        trace, rows = self.profile.trace, self.profile.of(gpu_work).index
-        return share_percent(round(us * 1000), int(trace.dur[rows].sum())) or 0.0
+        return share_percent(round(us * 1000), self._gpu_ns) or 0.0
 
     def inside_us(self, intervals: Intervals) -> float:
         """Return how much of the profiled time these intervals cover."""
