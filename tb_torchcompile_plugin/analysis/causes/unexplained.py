@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSit
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.torch_names import kernels, libraries, slices
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_torch_function
 
 _SHAPES_SHOW = "The step needs this work. The Operators panel shows its shapes if record_shapes=True was set"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
@@ -108,6 +108,8 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
         return f"{work.library} {work.does} there. {work.next_step}"
     if kind in ("kernel_launches", "eager_operators", "graph_breaks"):
         return "Compile the function that calls them, or use one operator for the inputs of several calls"
+    if is_torch_function(function):  # such as `backward`: no program can move it elsewhere
+        return "This is torch's own time, much of it for each call: make fewer calls, or compute more in each of them"
     if site.file and (not names or any(map(frame_of, names))):
         return "Move this code out of the step: run it before the loop, in data loader workers, or on the GPU"
     has_calls = context.summary and context.summary.environment.HasField("compile_called")

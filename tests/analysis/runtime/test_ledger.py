@@ -103,6 +103,15 @@ def test_a_large_site_names_the_library_that_takes_most_of_it(tmp_path: Path) ->
     assert found.next_step.startswith("torchmetrics computes metrics there. Compute metrics once per epoch")
 
 
+def test_a_function_of_torch_is_not_to_be_moved_out_of_the_step(tmp_path: Path) -> None:
+    events = [slice_("train.py(3): main", 1, 1998, "python_function"), slice_("aten::mm", 10, 100)]
+    for name, moves in (("torch/_tensor.py(566): backward", False), ("train.py(9): tokenize", True)):
+        inside = slice_(name, 200, 1700, "python_function")
+        profile = profile_with(tmp_path, [*in_steps(every=2000, number=2), *events, inside])
+        found = [row for row in span_findings(profile) if row.rule in ("large_site", "python")]
+        assert any("out of the step" in row.next_step for row in found) is moves, found
+
+
 def test_a_site_of_the_host_brings_no_more_than_the_idle_time_of_its_gpu() -> None:
     (profile,) = spans_in(CASES / "torchtitan4362_streams")
     assert ledger(profile).sites[0].step_percent > 60 and large_sites(profile) == []
