@@ -203,7 +203,7 @@ def _printed(logdir: Path, runs: Sequence[str]) -> Iterator[Answer]:
 
 @contextlib.contextmanager
 def _profiles_shared() -> Iterator[None]:
-    """What the server has worked out about a span the commands need not work out again."""
+    """Share profiles between the server and the commands."""
     from tb_torchcompile_plugin.api.session import Session
 
     opened, known = Session.opened, dict[str, Any]()

@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.compile_log.record import Direction, Key
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import artifacts
 from tb_torchcompile_plugin.generated_code.user_lines import node_lines, node_rows
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, is_aot_graph
@@ -61,6 +62,7 @@ class LookupId(NamedTuple):
 
     file: str
     function: str
+    number: int  # 0 for the first function of this name in the file: its line may differ
     compilation: int  # 0 for the first one of this function
     cache: str
     direction: Direction | None
@@ -78,13 +80,18 @@ class KeyMismatch(NamedTuple):
 
 
 def lookups_by_id(data: CompileData) -> dict[LookupId, CacheLookup]:
-    """Identify the lookups that torch recorded one by one."""
-    compilations: dict[tuple[str, str], dict[Key, int]] = {}
+    """Identify the lookups that torch recorded one by one, except those of unknown functions."""
+    functions: dict[tuple[str, str], dict[int | None, int]] = {}
+    compilations: dict[tuple[str, str, int], dict[Key, int]] = {}
     rows = {}
     for row in data.of(cache_lookups):
-        numbers = compilations.setdefault((row.file, row.function), {})
-        number = numbers.setdefault((row.epoch, row.compile_id), len(numbers))
-        rows[LookupId(row.file, row.function, number, row.cache, row.direction, row.graph or 0)] = row
+        if not row.file:
+            continue
+        lines = functions.setdefault((row.file, row.function), {})
+        function = row.file, row.function, lines.setdefault(row.line, len(lines))
+        numbers = compilations.setdefault(function, {})
+        compilation = numbers.setdefault((row.epoch, row.compile_id), len(numbers))
+        rows[LookupId(*function, compilation, row.cache, row.direction, row.graph or 0)] = row
     return rows
 
 
@@ -148,22 +155,38 @@ def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
     if a is None or b is None or a is b:
         return []
-    ids, other_ids = _graphs_by_file_name(a), _graphs_by_file_name(b)
-    same_graphs = [(ids[graph], other_ids[graph]) for graph in ids if graph in other_ids]
+    same_graphs = _same_graphs(a, b)
     rows, other_rows = a.of(lookups_by_id), b.of(lookups_by_id)
-    changed = [ids for ids in same_graphs if rows[ids[0]].cache_key != other_rows[ids[1]].cache_key]
+    changed = [pair for pair in same_graphs if rows[pair[0]].cache_key != other_rows[pair[1]].cache_key]
     if not changed:
         return []
-    parts = {row.part: row for ids in reversed(changed) for row in _differing_parts(a, b, *ids)}
+    parts: dict[str, KeyDifference] = {}
+    for pair in changed:
+        for row in _differing_parts(a, b, *pair):
+            parts.setdefault(row.part, row)
     what = listed(sorted(parts.values(), key=lambda row: order_of(row.part)))
     where = f" in {what}" if what else ", and the parts of these keys were not recorded"
     return [f"The compile cache keys of {len(changed)} of {plural(len(same_graphs), 'graph')} differ{where}"]
 
 
-def _graphs_by_file_name(data: CompileData) -> dict[LookupId, LookupId]:
-    """Identify FX graphs without the folder of their file, as the same program may be in another one."""
-    ids = (lookup_id for lookup_id in data.of(lookups_by_id) if lookup_id.cache == FX_GRAPH_CACHE)
-    return {lookup_id._replace(file=re.split(r"[/\\]", lookup_id.file)[-1]): lookup_id for lookup_id in ids}
+def _same_graphs(a: CompileData, b: CompileData) -> list[tuple[LookupId, LookupId]]:
+    """Match the FX graphs of two processes; by the name of their file where the program is in another folder."""
+    graphs, other_graphs = (
+        [row for row in data.of(lookups_by_id) if row.cache == FX_GRAPH_CACHE] for data in (a, b)
+    )
+    same = {graph: graph for graph in graphs if graph in other_graphs}
+    by_name, other_by_name = (
+        grouped((row for row in rows if row not in same), _without_folder) for rows in (graphs, other_graphs)
+    )
+    for name, rows in by_name.items():
+        other_rows = other_by_name.get(name, [])
+        if len(rows) == len(other_rows) == 1:
+            same[rows[0]] = other_rows[0]
+    return list(same.items())
+
+
+def _without_folder(lookup_id: LookupId) -> LookupId:
+    return lookup_id._replace(file=re.split(r"[/\\]", lookup_id.file)[-1])
 
 
 def _differing_parts(
@@ -194,12 +217,12 @@ def _code_difference(
     """Return the first operator that differs, with the line of the program behind it; "" where unknown."""
     operators, now_operators = _operators(before, before_id), _operators(now, now_id)
     if operators and now_operators:
-        for (text, place), (now_text, now_place) in zip_longest(
+        for (text, line), (now_text, now_line) in zip_longest(
             operators, now_operators, fillvalue=("nothing", "")
         ):
             if text != now_text:
-                line = f" at {now_place or place}" if now_place or place else ""
-                return KeyDifference(CODE, f"{title_of(CODE)}{line}", text, now_text)
+                where = f" at {now_line or line}" if now_line or line else ""
+                return KeyDifference(CODE, f"{title_of(CODE)}{where}", text, now_text)
     return KeyDifference(CODE, title_of(CODE), "", "")
 
 
@@ -216,9 +239,8 @@ def _operators(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
         text = read_payload(data, graphs[lookup_id.graph].id) if lookup_id.graph < len(graphs) else ""
     except UserError:
         return []
-    lines = node_lines(text)
-    places = {node: at_line(frame.file, frame.line) for node, frame in lines.items()}
-    return [(code.partition(";")[0], places.get(node, "")) for node, (_, code) in node_rows(text).items()]
+    lines = {node: at_line(frame.file, frame.line) for node, frame in node_lines(text).items()}
+    return [(code.partition(";")[0], lines.get(node, "")) for node, (_, code) in node_rows(text).items()]
 
 
 def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:

@@ -217,20 +217,19 @@ def listed(differences: Sequence[KeyDifference]) -> str:
 
     Code is last, behind "  #", as torch quotes it, so that it stays out of files without code.
     """
-    inputs = sum(is_input(row.part) for row in differences)
-    phrases, code = [], ""
-    for row in differences:
-        is_code = row.part == CODE and row.before
-        code = f"  # {row.before} → {row.now}" if is_code else code
-        is_short = (
-            not is_code and row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
-        )
-        values = f" ({row.before} → {row.now})" if is_short else ""
-        phrases.append(plural(inputs, "input") if is_input(row.part) else row.title + values)
-    phrases = list(dict.fromkeys(phrases))
+    inputs = plural(sum(is_input(row.part) for row in differences), "input")
+    phrases = list(dict.fromkeys(inputs if is_input(row.part) else _phrase(row) for row in differences))
     more = len(phrases) - _MAX_PARTS
     rest = f" and {plural(more, 'more part')}" if more > 0 else ""
+    code = next(
+        (f"  # {row.before} → {row.now}" for row in differences if row.part == CODE and row.before), ""
+    )
     return ", ".join(phrases[:_MAX_PARTS]) + rest + code
+
+
+def _phrase(row: KeyDifference) -> str:
+    is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+    return f"{row.title} ({row.before} → {row.now})" if is_short and row.part != CODE else row.title
 
 
 def difference(part: str, before: str, now: str) -> KeyDifference:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from queue import PriorityQueue
 from typing import NamedTuple, TypeAlias
 
-from tb_torchcompile_plugin.api.indexing.pool import LOOK_S, Order, write_digest
+from tb_torchcompile_plugin.api.indexing.pool import POLL_S, Order, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 
@@ -34,36 +34,46 @@ class ToRead(NamedTuple):
 _Waiting: TypeAlias = "PriorityQueue[tuple[float, ToRead | None]]"
 
 
-def sent_by(parent: int) -> Iterator[str]:
-    """Yield the lines of stdin, all that `parent` sent before it went, until it has gone.
+def lines_from(parent: int) -> Iterator[str]:
+    """Yield the lines of stdin until the parent has ended and its pipe is empty.
 
     The end of stdin does not show it: other children of the parent may hold the other end open.
     """
-    begun = b""
+    partial_line = b""
     while True:
-        gone = os.getppid() != parent  # asked first: what it sent before is in the pipe by now
-        readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0 if gone else LOOK_S)
-        sent = os.read(sys.stdin.fileno(), 1 << 16) if readable else b""
-        *lines, begun = (begun + sent).split(b"\n")
+        has_ended = os.getppid() != parent  # asked first: what it sent before is in the pipe by now
+        readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0 if has_ended else POLL_S)
+        chunk = os.read(sys.stdin.fileno(), 1 << 16) if readable else b""
+        *lines, partial_line = (partial_line + chunk).split(b"\n")
         yield from (line.decode() for line in lines)
-        if not sent and (readable or gone):
+        if not chunk and (readable or has_ended):
             return
 
 
 def listen(lines: Iterable[str], waiting: _Waiting) -> None:
-    """Add what the lines name, until the final `null`. Ends the process where they end before it."""
+    """Add what the lines name, until the final `null`. Ends the process where they end before it, or cannot be read."""
+    is_complete = False
+    try:
+        is_complete = _add(lines, waiting)
+    finally:
+        if not is_complete:
+            os._exit(1)
+
+
+def _add(lines: Iterable[str], waiting: _Waiting) -> bool:
+    """Add what the lines name; whether the final `null` came."""
     for number, line in enumerate(lines):
         trace = json.loads(line)
         waiting.put((-number, ToRead(*trace)) if trace else (math.inf, None))
         if trace is None:
-            return
-    os._exit(1)
+            return True
+    return False
 
 
 def main(parent: int) -> None:
     """Read traces until there are no more. What cannot be read is passed over."""
     waiting: _Waiting = PriorityQueue()
-    threading.Thread(target=listen, args=(sent_by(parent), waiting), daemon=True).start()
+    threading.Thread(target=listen, args=(lines_from(parent), waiting), daemon=True).start()
     while (trace := waiting.get()[1]) is not None:
         try:
             _read(trace)

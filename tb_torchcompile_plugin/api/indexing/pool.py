@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.reader.compile_data import read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
-LOOK_S = 0.5  # how often it looks whether it was left alone
+POLL_S = 0.5  # between two checks whether the parent still runs
 
 
 def end_with(parent: int) -> None:
@@ -40,7 +40,7 @@ def end_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

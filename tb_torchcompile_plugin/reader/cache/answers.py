@@ -110,6 +110,7 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
         path, key = _path_and_key(question, source)
         packed = msgspec.Raw(msgspec.msgpack.encode(answer))
         content = msgspec.msgpack.encode((key, isal_zlib.crc32(packed), packed))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # answers hold texts of the program
         write_whole(str(path), content)
         _remove_surplus(path.parent)
     except (OSError, ValueError, OverflowError):

@@ -7,7 +7,7 @@ from test_startup import OTHER_CODE, TUNED, process
 
 from live import HAS_TORCH, run, summaries
 from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 
@@ -98,3 +98,31 @@ def test_runs_of_torch_with_one_change(tmp_path: Path) -> None:
         "The compile cache keys of 1 of 1 graph differ in setting epilogue_fusion (True → False)"
     ]
     assert "differ in the code of the graph  # sin: " in key_notes(a, source)[0]
+
+
+def graphs(*rows: tuple[str, int, str]) -> CompileData:
+    """One FX graph of a function `forward` for each file, line and key."""
+    summary = CompileSummary()
+    for number, (file, line, key) in enumerate(rows):
+        row = summary.compilations.add(file=file, line=line, function="forward", direction=FORWARD)
+        row.key.compile_id = f"{number}/0"
+        row.cache.add(cache="fx_graph", result="miss", key=key)
+    return CompileData(summary, "summary", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        ([("m.py", 1, "a"), ("m.py", 50, "b")], [("m.py", 1, "a"), ("m.py", 1, "x"), ("m.py", 50, "b")], ""),
+        ([("m.py", 1, "a"), ("m.py", 50, "b")], [("m.py", 3, "a"), ("m.py", 52, "x")], "1 of 2 graphs"),
+        ([("a/m.py", 1, "a"), ("b/m.py", 1, "b")], [("a/m.py", 1, "x"), ("b/m.py", 1, "b")], "1 of 2 graphs"),
+        ([("a/m.py", 1, "a"), ("b/n.py", 1, "b")], [("c/m.py", 1, "a"), ("c/n.py", 1, "x")], "1 of 2 graphs"),
+        ([("", 0, "a")], [("", 0, "x")], ""),  # nothing says that they are one
+    ],
+    ids=["a recompilation", "other lines", "files of one name", "another folder", "no file"],
+)
+def test_only_the_same_graphs_are_compared(
+    before: list[tuple[str, int, str]], now: list[tuple[str, int, str]], changed: str
+) -> None:
+    notes = key_notes(graphs(*before), graphs(*now))
+    assert [changed in note for note in notes] == ([True] if changed else [])
