@@ -220,6 +220,7 @@ def test_ctrl_c_in_the_handler_does_not_crash_torch(tmp_path: Path) -> None:
         from tb_torchcompile_plugin import tensorboard_trace_handler
         from tb_torchcompile_plugin.writer.recorder import recorder
         handler = tensorboard_trace_handler(".")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore it
         recorder().write = lambda *_: os.kill(os.getpid(), signal.SIGINT)
         steps = torch.profiler.schedule(wait=0, warmup=1, active=1)
         try:
