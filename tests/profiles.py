@@ -158,16 +158,19 @@ def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
     time = ask(profile, "span").step_time
     parts = [part.time_us for part in report.mean_parts if part.kind != "profiler"]
     if parts:
-        assert _alike(sum(parts), time.step_us) and min(parts) >= 0
-        assert _alike(sum(part.time_us for part in report.mean_parts), time.profiled_us)
+        assert isclose(sum(parts), time.step_us, rel_tol=1e-9) and min(parts) >= 0
+        assert isclose(sum(part.time_us for part in report.mean_parts), time.profiled_us, rel_tol=1e-9)
     used = ask(profile, "gpu_utilization")
     if used.mean:
         whole = max(time.step_us, used.mean.busy_us)  # in whole ns
         assert isclose(used.mean.busy_us + used.mean.idle_us, whole, rel_tol=1e-9, abs_tol=0.001)
     reasons = [(row.device, row.cause, row.name, row.file, row.line) for row in used.idle_reasons]
     assert len({*reasons}) == len(reasons)
-    predicted = [row.predicted for row in (*ask(profile, "findings").findings, *scenario.fixes)]
-    assert all(_alike(row.step_us, time.step_us) for row in predicted if row)
+    rows = [row for row in ask(profile, "findings").findings if row.predicted]
+    replayed = [*(row for row in rows if row.fix), *scenario.fixes]
+    assert {row.predicted.step_us for row in replayed} <= {time.step_us}
+    # A gain that two runs measured starts from the mean of the same steps, which is rounded elsewhere.
+    assert all(isclose(row.predicted.step_us, time.step_us, rel_tol=1e-12) for row in rows)
     assert scenario.now is None or _alike(scenario.now.step_us, time.step_us)
     for picture in filter(None, (scenario.now, scenario.after)):
         assert _alike(sum(part.time_us for part in picture.host), picture.step_us)

@@ -206,11 +206,14 @@ def _profiles_shared() -> Iterator[None]:
     """Share profiles between the server and the commands."""
     from tb_torchcompile_plugin.api.session import Session
 
-    opened, known = Session.opened, dict[str, Any]()
+    opened = Session.opened
+    known: dict[str, Any] = {}
 
     def opened_once(self: Session, found: Any, trace: Any, data: Any) -> Any:
         key = f"{found.files} {trace.notices}"
-        return known.setdefault(key, opened(self, found, trace, data))
+        if key not in known:
+            known[key] = opened(self, found, trace, data)
+        return known[key]
 
     with patch.object(Session, "opened", opened_once):
         yield

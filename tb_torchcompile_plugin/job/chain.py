@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import medians
-from tb_torchcompile_plugin.job.digest.rank_calls import Kind
-from tb_torchcompile_plugin.job.instances import calls, holds_all_ranks, instances, numbered, senders
+from tb_torchcompile_plugin.job.digest.rank_calls import Kind, numbered
+from tb_torchcompile_plugin.job.instances import calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, early_ranks, late
 from tb_torchcompile_plugin.job.waits import is_complete, waits

@@ -12,8 +12,7 @@ any other, so those of two ranks differ.
 import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind, communication_rows
-from tb_torchcompile_plugin.job.digest.rank_calls import numbered as numbered
+from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind, communication_rows, numbered
 from tb_torchcompile_plugin.job.job import Job, OneRank
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, ordinals, ranges
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -25,15 +24,14 @@ _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
 
 def calls(job: Job) -> Calls:
     """Return the collectives of all ranks; kinds have numbers that all ranks share."""
-    parts = [digest.columns.calls for digest in job.digests]
     codes: dict[Kind, int] = {}
-    for part in parts:
-        for kind in part.kinds:
-            codes.setdefault(kind, len(codes))
-    kinds = [np.array([codes[kind] for kind in part.kinds] or [0], np.int64)[part.kind] for part in parts]
+    parts = []
+    for index, digest in enumerate(job.digests):
+        part = digest.columns.calls
+        number = np.array([codes.setdefault(kind, len(codes)) for kind in part.kinds] or [0], np.int64)
+        parts.append(part._replace(rank_index=np.full(len(part.begin), index), kind=number[part.kind]))
     columns = (np.concatenate(column) for column in zip(*(part[:-1] for part in parts)))
-    rank_index = np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts])
-    return Calls._make((*columns, list(codes)))._replace(rank_index=rank_index, kind=np.concatenate(kinds))
+    return Calls._make((*columns, list(codes)))
 
 
 def rows_of_calls(about: OneRank) -> Int64s:

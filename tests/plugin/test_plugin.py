@@ -332,12 +332,27 @@ class TestLogdirs:
 
 
 OWN_HOSTS = (
-    *("localhost:6006", "LOCALHOST.", "tb.localhost", "127.0.0.1:6006", "[::1]:6006", "[::1]"),
-    *("192.168.0.7", "", socket.gethostname(), f"{socket.gethostname().upper()}:6006"),
+    "localhost:6006",
+    "LOCALHOST.",
+    "tb.localhost",
+    "127.0.0.1:6006",
+    "[::1]:6006",
+    "[::1]",
+    "192.168.0.7",
+    "",
+    socket.gethostname(),
+    f"{socket.gethostname().upper()}:6006",
 )
 OTHER_HOSTS = (
-    *("evil.example:6006", "localhost.evil.example", "127.0.0.1.evil.example", "evillocalhost", "[evil]"),
-    *("localhost:x", "me@localhost", "evil.example,a.localhost", "evil.example@a.localhost"),
+    "evil.example:6006",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "evillocalhost",
+    "localhost:x",
+    "[evil]",
+    "me@localhost",
+    "evil.example,a.localhost",
+    "evil.example@a.localhost",
     "evil.example/.localhost",
 )
 NO_PROXY = dict.fromkeys(("TENSORBOARD_PROXY_URL", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG"), "")

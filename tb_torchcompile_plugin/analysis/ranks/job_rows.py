@@ -13,7 +13,8 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import BadRequest, Notice, quoted
 from tb_torchcompile_plugin.job.chain import chain, own_excess
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import calls, instances, numbered
+from tb_torchcompile_plugin.job.digest.rank_calls import numbered
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps

@@ -146,9 +146,7 @@ def _calls(profile: Profile, until: int) -> Calls:
     moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - trace.base_ns
     rows = np.flatnonzero(moments < until)
     kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
-    columns = (column[rows] for column in calls[:-1])
-    used = [calls.kinds[code] for code in kinds.tolist()]
-    return Calls._make((*columns, used))._replace(kind=kind)
+    return calls.take(rows)._replace(kind=kind, kinds=[calls.kinds[code] for code in kinds.tolist()])
 
 
 def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:

@@ -89,6 +89,10 @@ class Calls(NamedTuple):
         """How long each takes."""
         return self.end - self.begin
 
+    def take(self, rows: Int64s) -> "Calls":
+        """Return the calls in these rows."""
+        return Calls._make((*(column[rows] for column in self[:-1]), self.kinds))
+
     def of_rank(self, rank_index: int) -> slice:
         """Return the rows of one rank."""
         return slice(*np.searchsorted(self.rank_index, (rank_index, rank_index + 1)).tolist())

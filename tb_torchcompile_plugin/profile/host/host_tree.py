@@ -172,9 +172,9 @@ def _without_merged(
 
 
 def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the frames of a flame graph as rows (parent, *keys), callers before what they called; and those of calls.
+    """Return the rows (parent, *keys) of a tree of calls, callers before what they called; and the row of each call.
 
-    Calls are one frame where their callers are one and all keys agree. caller: the index of each call's caller among
+    Calls are one row where their callers are one and all keys agree. caller: the index of each call's caller among
     the calls, -1 for none.
     """
     frame = np.full(len(caller) + 1, -1, np.int64)  # the last is read for "none"

@@ -120,9 +120,9 @@ def test_what_else_is_known_of_two_runs_may_forbid_to_compare_them() -> None:
 def test_what_compiling_cost_is_the_compile_time_of_the_process() -> None:
     """What is compiled by two threads counts twice, and neither a benchmark outside nor a worker process counts."""
     rows = compilation("0/0", 0, 4), compilation("1/0", 2, 4, thread=2)
-    beside = pb.PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
+    benchmark = pb.PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
     worker = pb.PhaseSpan(name="compile", start_ns=0, duration_ns=90 * S, worker_process=True)
-    cost = cost_of(*rows, spans=[beside, worker])
+    cost = cost_of(*rows, spans=[benchmark, worker])
     assert (cost.blocked_s, cost.cold_s, cost.warm_s, cost.whole) == (8.0, 8.0, None, True)
     untimed = pb.Compilation(key=pb.CompileKey(compile_id="2/0"))
     assert cost_of(*rows, untimed).cold_s is None and not cost_of(*rows, untimed).whole
@@ -262,7 +262,7 @@ def test_the_run_beside_is_read_with_the_one_that_is_asked_for(recording: Record
 
 
 def finding(folder: Path, run: str) -> tuple[Finding | None, float | None]:
-    """What it says of nothing being compiled, and the compiled step of the run beside it."""
+    """What it says of nothing being compiled, and the compiled step of the run that it is compared with."""
     session = Session([("", str(folder))], ahead=False)
     (worker,) = next(one.workers for one in session.runs().runs if one.run == run)
     profile = session.profile(run, worker.worker, worker.spans[0].span)
