@@ -17,12 +17,10 @@ from jobs import Does, host, training
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job.as_early import job_clocks
-from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import calls, clocks, instances, waits
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.waits import waits
 
 QUESTIONS = (calls, instances, clocks, waits, job_steps, late, job_clocks, job_findings, job_report)
 LATE_NS, STEPS, KERNELS = 3_000_000, 40, 10

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tb_torchcompile_plugin.writer.sampler import Sampler
 
 if TYPE_CHECKING:
-    from tb_torchcompile_plugin.profile.intervals import Intervals
+    from tb_torchcompile_plugin.profile.columns import Intervals
     from tb_torchcompile_plugin.profile.profile import Profile
 
 Step = Callable[[], object]
@@ -265,7 +265,7 @@ def gaps(profile: Profile) -> tuple[int, Intervals, list[Gap]]:
     """Return the thread of the steps, and its gaps between operators that are longer than a part of a step."""
     import numpy as np
 
-    from tb_torchcompile_plugin.profile.intervals import Intervals, subtract, union, within
+    from tb_torchcompile_plugin.profile.columns import Intervals, subtract, union, within
     from tb_torchcompile_plugin.profile.steps import StepWindows
     from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, RUNTIME_CATS, is_step
 

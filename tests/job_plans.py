@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from jobs import BASE, PG, host, launched, members_of, metadata_of, shifted, written
-from tb_torchcompile_plugin.job.instances import calls
+from tb_torchcompile_plugin.job.instances import calls, waits
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.waits import waits
 from traces import Event, kernel
 
 WORDS = ("allreduce", "_allgather_base", "_reduce_scatter_base", "send", "untold")

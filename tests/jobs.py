@@ -24,10 +24,9 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     columns_from_message,
     message_from_columns,
 )
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import blame, calls, instances
 from tb_torchcompile_plugin.job.job import Job, JobRank, TracedJob
-from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, kernel, slice_, write_trace

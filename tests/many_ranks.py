@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, packed, save, unpacked
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, message_from_columns
 from tb_torchcompile_plugin.logdir.discovery import digest_name
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 
 HOST = 8  # ranks of one
 _BY_TURNS = ("host", "pair", "host", "world")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS
+from tb_torchcompile_plugin.profile.columns import NORMAL_DEVIATIONS
 
 _MAX_LOG_SPREAD = 50.0  # of ratios between runs; beyond that everything is noise, and exp would overflow
 _ROBUST_FROM = 20  # steps; of fewer, the outliers cannot be recognised (chosen by eye)

@@ -22,9 +22,8 @@ from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
-from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report, rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport
 from tb_torchcompile_plugin.analysis.runtime.eager import EagerTime

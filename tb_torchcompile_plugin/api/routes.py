@@ -26,9 +26,8 @@ from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_report
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
-from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report, rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compilation_table
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
@@ -43,9 +42,8 @@ from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
-from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_window
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_search, timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.catalog import baseline_ref
 from tb_torchcompile_plugin.api.parameters import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
+from tb_torchcompile_plugin.analysis.ranks.job_report import rank_offer, rank_what_if
 from tb_torchcompile_plugin.api.catalog import Ids, newest_span, no_trace
 from tb_torchcompile_plugin.api.session import Session, open_logdir
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console

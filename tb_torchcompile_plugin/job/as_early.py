@@ -11,22 +11,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, computes, host_costs, launched
+from tb_torchcompile_plugin.job.digest.make import HostCosts, computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
-from tb_torchcompile_plugin.job.instances import Instances, calls, holds_all_ranks, instances, senders
+from tb_torchcompile_plugin.job.instances import (
+    Instances,
+    calls,
+    clocks,
+    holds_all_ranks,
+    instances,
+    senders,
+    waits,
+)
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
-from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import Floats, Mask, indices_in
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.clock import Clock, clock
+from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Mask, indices_in
+from tb_torchcompile_plugin.profile.model.clock import USUAL_NS, Clock, clock, least, without_overhead
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue, overlappable_share
 from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, averaged, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
-from tb_torchcompile_plugin.profile.model.profiler_overhead import USUAL_NS, least, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, compiling_steps, incomplete_steps, step_time
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED

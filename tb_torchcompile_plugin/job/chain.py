@@ -12,14 +12,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.clocks import medians
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind, numbered
-from tb_torchcompile_plugin.job.instances import calls, holds_all_ranks, instances, senders
+from tb_torchcompile_plugin.job.instances import (
+    calls,
+    holds_all_ranks,
+    instances,
+    is_complete,
+    medians,
+    senders,
+    waits,
+)
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, early_ranks, late
-from tb_torchcompile_plugin.job.waits import is_complete, waits
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, sums
-from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s
+from tb_torchcompile_plugin.profile.columns import (
+    NORMAL_DEVIATIONS,
+    Int64s,
+    Mask,
+    distinct,
+    groups_of_equal,
+    mask_at,
+    sums,
+)
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED
 

@@ -12,13 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.rank_digest import details_of
-from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, holds_all_ranks, instances
+from tb_torchcompile_plugin.job.instances import (
+    calls,
+    clocks,
+    first_shared_steps,
+    holds_all_ranks,
+    instances,
+    needed_calls,
+    waiting,
+    waits,
+)
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
-from tb_torchcompile_plugin.profile.columns import Mask, sums
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.columns import Int64s, Mask, covered_ns, sums
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, HostCauseKind
 from tb_torchcompile_plugin.reader.arrays import grouped
 

@@ -10,11 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, RankGpu
-from tb_torchcompile_plugin.job.instances import calls
+from tb_torchcompile_plugin.job.instances import calls, waits
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import sums
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns, subtract, sums, union
 
 
 class RankSteps(NamedTuple):

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, sums
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s, Mask, sums
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed
 
 _NEVER = np.iinfo(np.int64).min // 2

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 
 Integers = npt.NDArray[Any]  # of 32 or 64 bits
 _FINEST = 15  # 33 µs: below, a window holds few enough slices to merge them again

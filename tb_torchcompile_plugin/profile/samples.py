@@ -11,8 +11,17 @@ import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal, mask_of, ordinals, ranges, sums
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    distinct,
+    groups_of_equal,
+    mask_of,
+    ordinals,
+    ranges,
+    sums,
+    within,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.torch_names.slices import is_step

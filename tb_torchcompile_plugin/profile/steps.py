@@ -18,10 +18,21 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, by_track, host_slices, mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    Mask,
+    by_track,
+    covered_ns,
+    host_slices,
+    mask_at,
+    mask_of,
+    union,
+    us,
+    within,
+)
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union, us, within
+from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import SheetColumn, key_of, tables_of
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.cli.text_table import (
     WIDTH,
     print_lines,

@@ -125,7 +125,7 @@ def test_no_module_imports_itself_on_a_way_round() -> None:
 
 
 def test_no_folder_imports_itself_on_a_way_round() -> None:
-    """As far as folders of one room go: `profile/host` may use `profile/intervals.py`, which knows no folder."""
+    """As far as folders of one room go: `profile/host` may use `profile/columns.py`, which knows no folder."""
     folders: dict[str, set[str]] = {}
     for module, imported in arrows().items():
         here = folder_of(module)

@@ -7,7 +7,7 @@ import pytest
 
 from jobs import ALL_REDUCE, PG, SEND, blamed, launched, metadata_of, shifted, written
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.instances import clocks
 from tb_torchcompile_plugin.job.job import TracedJob
 from traces import Event
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from jobs import PG, host, kinds_of, launched, metadata_of, written
-from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.job.instances import instances, waits
 from traces import Event
 
 PAIR = PG("0", (0, 1))

@@ -7,9 +7,8 @@ import pytest
 
 from jobs import PG, host, members_of, run_ranks, written
 from profiles import profile_of
-from tb_torchcompile_plugin.job.instances import calls
+from tb_torchcompile_plugin.job.instances import calls, waits
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
-from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
 PROGRAM = """

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from job_plans import KEYS, Plan, grouped, job, measured, plans, truth
 from jobs import ALL_REDUCE, PG, blamed, kinds_of, launched, metadata_of, written
-from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import calls, clocks, instances, waits
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
 pytestmark = pytest.mark.slow

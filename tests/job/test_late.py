@@ -18,10 +18,10 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_f
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, step_of_job_ns, tied, without_excess
+from tb_torchcompile_plugin.job.instances import blame
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import waited_in_steps
-from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
 

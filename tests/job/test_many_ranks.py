@@ -15,9 +15,8 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.chain import chain, ends, saved_share
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import instances, waits
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.logdir import discovery, filesystem
 from tb_torchcompile_plugin.reader import merge as log_owners
 

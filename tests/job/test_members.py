@@ -13,7 +13,7 @@ from jobs import BASE, Does, polled, polled_in, training
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.job_report import rank_findings
 from tb_torchcompile_plugin.api import joined
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.report import read_report

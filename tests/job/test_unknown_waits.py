@@ -11,9 +11,9 @@ from jobs import ALL_REDUCE, PG, Does, kinds_of, launched, metadata_of, training
 from profiles import SPAN
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows
+from tb_torchcompile_plugin.job.instances import waits
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
-from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.profile.intervals import covered_ns, union
+from tb_torchcompile_plugin.profile.columns import covered_ns, union
 
 spans = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
 

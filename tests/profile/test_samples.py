@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
 from tb_torchcompile_plugin.analysis.runtime.ledger import calling_sites, ledger
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.intervals import Intervals
+from tb_torchcompile_plugin.profile.columns import Intervals
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import (

@@ -20,10 +20,9 @@ from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import about, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
 from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_report
-from tb_torchcompile_plugin.profile.columns import mask_at
+from tb_torchcompile_plugin.profile.columns import Int64s, mask_at, us
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile

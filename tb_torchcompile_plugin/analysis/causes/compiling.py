@@ -4,8 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import (
+    Cause,
+    SpanContext,
+    Words,
+    called_at,
+    named_with_caller,
+)
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback import measured_step, payback, run_facts
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
@@ -22,10 +27,9 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural, seconds
-from tb_torchcompile_plugin.profile.columns import host_slices
+from tb_torchcompile_plugin.profile.columns import Intervals, covered_ns, host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
-from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.profile.gpu.launches import busy
 from tb_torchcompile_plugin.profile.model.attribution import Attribution
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES

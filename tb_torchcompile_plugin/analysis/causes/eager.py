@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.causes import break_costs, compiling, eager
 from tb_torchcompile_plugin.analysis.causes.cause import (
     Cause,
     PricedCause,
+    SpanContext,
     Words,
     called_at,
     named_with_caller,
@@ -17,7 +18,6 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     split_code,
     step_after,
 )
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems_by_function
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of
@@ -26,9 +26,9 @@ from tb_torchcompile_plugin.analysis.formatting import about, at_line, count_per
 from tb_torchcompile_plugin.compile_log.compile_rows import parse_graph_break
 from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary
+from tb_torchcompile_plugin.profile.columns import within
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import within
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time

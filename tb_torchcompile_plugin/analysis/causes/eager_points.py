@@ -8,11 +8,10 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
-from tb_torchcompile_plugin.profile.columns import host_slices, mask_at
+from tb_torchcompile_plugin.profile.columns import Int64s, host_slices, mask_at
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import lines_in_closures, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence

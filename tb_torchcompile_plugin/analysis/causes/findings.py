@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.cause import Cause
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, SpanContext
 from tb_torchcompile_plugin.analysis.causes.ranking import AnyFinding, sort_findings
 from tb_torchcompile_plugin.analysis.causes.registry import BY_ID, CAUSES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, predicted_fixes

@@ -9,22 +9,24 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, SpanContext, Words
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent
 from tb_torchcompile_plugin.analysis.runtime.attention import UnfusedAttention, unfused_attention
-from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, extern_lines
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, launching_operators, shapes_in
-from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
+from tb_torchcompile_plugin.analysis.runtime.roofline import (
+    DevicePeak,
+    argument_texts,
+    device_peaks,
+    launching_operators,
+    shapes_in,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
+from tb_torchcompile_plugin.profile.gpu.launches import Device, device_properties, gpu_work, kernel_launches
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue

@@ -8,16 +8,15 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, SpanContext, Words
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile import compilation_details
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
+from tb_torchcompile_plugin.analysis.runtime.roofline import argument_texts
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.intervals import Int64s, within
+from tb_torchcompile_plugin.profile.columns import Int64s, within
 from tb_torchcompile_plugin.profile.model import attribution
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, culprits, location_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue

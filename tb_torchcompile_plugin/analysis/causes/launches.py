@@ -8,8 +8,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix, host, training, what_if
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, SpanContext, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     cudagraph_skips,
@@ -20,12 +19,12 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, count_per_step, often, plural
 from tb_torchcompile_plugin.analysis.runtime import cuda_graphs
 from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.repetition import repetition
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -17,22 +17,20 @@ from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.finding import Predicted
-from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, differences, program, ran_compiled
 from tb_torchcompile_plugin.analysis.runtime.roofline import TRITON
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.profile import steps as profile_steps
-from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
+from tb_torchcompile_plugin.profile.columns import Int64s, indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches, ran_packages
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, SpanContext
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent, plural
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _CALL_STEP = "Call prof.step() at the end of each step, inside the profiler's with block"

@@ -10,18 +10,16 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, step_after
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, SpanContext, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
 from tb_torchcompile_plugin.analysis.causes.host import excess
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
-from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import called_by, codes_of, host_slices, mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import Int64s, called_by, codes_of, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import culprits, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence

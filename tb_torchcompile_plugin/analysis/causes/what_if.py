@@ -7,12 +7,17 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.model.clock import clock, least_step, recorded_clock
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.model.clock import (
+    clock,
+    least_step,
+    profiler_overhead,
+    recorded_clock,
+    without_overhead,
+)
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
-from tb_torchcompile_plugin.profile.model.profiler_overhead import profiler_overhead, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
 

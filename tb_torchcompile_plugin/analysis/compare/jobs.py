@@ -12,12 +12,11 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Numbers, Pair, change_of, match, pair
 from tb_torchcompile_plugin.analysis.compare.sides import why_no_verdict
-from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.why_late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.program import ProgramFacts, program
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import (
     StepTimeDifference,
     StepTimes,
@@ -33,7 +32,7 @@ from tb_torchcompile_plugin.job.steps import (
     marked_steps,
     waited_in_steps,
 )
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 

@@ -20,10 +20,9 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import codes_of, host_slices
+from tb_torchcompile_plugin.analysis.formatting import column_head
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, codes_of, host_slices, us, within
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -5,8 +5,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds, signed, significant, size
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import (
+    column_head,
+    duration,
+    percent,
+    seconds,
+    signed,
+    significant,
+    size,
+)
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
 _TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {

@@ -12,16 +12,15 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, Pair
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
-from tb_torchcompile_plugin.analysis.formatting import device_name
+from tb_torchcompile_plugin.analysis.formatting import column_head, device_name
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
 from tb_torchcompile_plugin.analysis.runtime.program import file_name
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData

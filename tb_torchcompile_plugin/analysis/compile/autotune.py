@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, optional_number
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.profile.columns import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records

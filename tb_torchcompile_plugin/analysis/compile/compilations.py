@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.formatting import plural, seconds
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.profile.columns import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names

@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, saved_ns
-from tb_torchcompile_plugin.analysis.formatting import duration
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns, to_seconds, us
 from tb_torchcompile_plugin.profile.compiled.regions import logged_times
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped

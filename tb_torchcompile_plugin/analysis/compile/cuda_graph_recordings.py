@@ -6,10 +6,10 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -15,15 +15,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, often, plural
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, joined_names, often, plural
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
+from tb_torchcompile_plugin.profile.columns import Int64s, us, within
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, calls_by_id, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
+from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_around, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped

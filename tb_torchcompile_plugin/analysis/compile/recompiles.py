@@ -10,15 +10,21 @@ from typing import Annotated, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, joined_names, often, plural
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    column_head,
+    duration,
+    joined_names,
+    often,
+    plural,
+)
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
+from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
-from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
+    column_head,
     duration,
     joined_names,
     percent,
@@ -25,12 +26,11 @@ from tb_torchcompile_plugin.analysis.formatting import (
     seconds,
     size,
 )
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, PhaseSpan
+from tb_torchcompile_plugin.profile.columns import Int64s, to_seconds, within
 from tb_torchcompile_plugin.profile.compiled.regions import logged_times
-from tb_torchcompile_plugin.profile.intervals import Int64s, to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
 from tb_torchcompile_plugin.torch_names import records

@@ -9,15 +9,14 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head
+from tb_torchcompile_plugin.analysis.runtime.roofline import tensor_bytes
 from tb_torchcompile_plugin.job.digest.rank_calls import collective_labels
-from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
+from tb_torchcompile_plugin.job.instances import calls, rows_of_calls, waits
 from tb_torchcompile_plugin.job.job import OneRank
-from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import Int64s, us
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.collectives import collective

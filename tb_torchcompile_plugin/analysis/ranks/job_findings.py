@@ -27,13 +27,12 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink, shared_by
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import calls, instances, waits
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
-from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import us
 
 OF_COLLECTIVES = (ReducedOnce.id, SmallCollectives.id)  # they measure the lengths of collectives
 # Causes whose fixes say better what a late rank does than the slices in which it does it.

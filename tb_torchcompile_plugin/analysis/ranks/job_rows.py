@@ -8,19 +8,15 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
-from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.formatting import column_head, shortest_unique_paths
 from tb_torchcompile_plugin.errors import BadRequest, Notice, quoted
 from tb_torchcompile_plugin.job.chain import chain, own_excess
-from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.rank_calls import numbered
-from tb_torchcompile_plugin.job.instances import calls, instances
+from tb_torchcompile_plugin.job.instances import blame, calls, clocks, instances, is_complete, waits
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
-from tb_torchcompile_plugin.profile.columns import sums
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.columns import Int64s, sums, us
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, HostCauseKind
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
+from tb_torchcompile_plugin.analysis.runtime.roofline import (
     Shape,
     argument_texts,
     concrete_inputs,
@@ -20,8 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     launching_operators,
     shapes_in,
 )
-from tb_torchcompile_plugin.profile.columns import mask_of
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s, mask_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor

@@ -22,16 +22,22 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     status_headline,
 )
 from tb_torchcompile_plugin.analysis.compile.recompiles import shared_modules
-from tb_torchcompile_plugin.analysis.formatting import count_per_step, duration, percent
+from tb_torchcompile_plugin.analysis.formatting import column_head, count_per_step, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import batch_sizes, requested_graphs
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import Cover, host_slices
+from tb_torchcompile_plugin.profile.columns import (
+    Cover,
+    covered_ns,
+    host_slices,
+    share_percent,
+    subtract,
+    union,
+    us,
+    within,
+)
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work, kernel_launches
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
-from tb_torchcompile_plugin.profile.intervals import covered_ns, share_percent, subtract, union, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped

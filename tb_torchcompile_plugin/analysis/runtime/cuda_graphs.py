@@ -10,15 +10,15 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import formatting
 from tb_torchcompile_plugin.analysis.compile import cuda_graph_recordings
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import GraphRecording, skipped_graphs
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import percentile_us
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
+from tb_torchcompile_plugin.profile.columns import share_percent
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origins
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
-from tb_torchcompile_plugin.profile.intervals import share_percent
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped

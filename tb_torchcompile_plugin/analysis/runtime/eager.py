@@ -9,12 +9,21 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
-from tb_torchcompile_plugin.analysis.formatting import duration, percent
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, percent
+from tb_torchcompile_plugin.profile.columns import (
+    Cover,
+    Int64s,
+    covered_ns,
+    distinct,
+    host_slices,
+    mask_of,
+    share_percent,
+    sums,
+    us,
+    within,
+)
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -7,12 +7,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import codes_of, sums
+from tb_torchcompile_plugin.profile.columns import Int64s, codes_of, covered_ns, subtract, sums, us, within
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,

@@ -9,16 +9,22 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import IdleGap, IdleReason, idle_culprits, longest_gaps
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
-from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    covered_ns,
+    groups_of_equal,
+    mask_of,
+    share_percent,
+    us,
+)
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu.launches import busy, device_names, gpu_work, launch_calls, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import is_replay
 

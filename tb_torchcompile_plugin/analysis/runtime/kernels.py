@@ -6,25 +6,22 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural
 from tb_torchcompile_plugin.analysis.runtime import roofline
-from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     Call,
     ExternLines,
-    LaunchConfig,
-    extern_lines,
-    launch_configs,
-    module_names,
-)
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     Kernel,
     KernelName,
+    LaunchConfig,
     alone_ns,
     distinct_kernels,
+    extern_lines,
     kernel_name,
+    launch_configs,
     launched_in_steps,
+    module_names,
 )
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice, quoted
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
@@ -37,12 +34,13 @@ from tb_torchcompile_plugin.generated_code.generated_code import (
 )
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, lines_of_calls
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, stack_lines
-from tb_torchcompile_plugin.profile import columns, gpu_work, steps
+from tb_torchcompile_plugin.profile import columns, steps
+from tb_torchcompile_plugin.profile.columns import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
+from tb_torchcompile_plugin.profile.gpu import launches
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -164,7 +162,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
     total, counted = int(rows.dur.sum()), launched_in_steps(profile, rows)
     alone_of = alone_ns(trace, rows, kernels, counted)
     # Where the host is ahead, steps launch more work than they last.
-    busy_ns = gpu_work.busy(trace, rows.index[counted]).total_ns
+    busy_ns = launches.busy(trace, rows.index[counted]).total_ns
     wall_ns = max(int(profile.of(steps.step_ns).sum()) or last - first, busy_ns)
     externs = profile.of(extern_lines)[rows.device]
     peaks = {peak.device: peak for peak in profile.of(roofline.device_peaks)[0]}

@@ -14,18 +14,26 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_shapes
+from tb_torchcompile_plugin.analysis.formatting import at_line, column_head, duration, percent
+from tb_torchcompile_plugin.analysis.runtime.roofline import tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserLines, line_launches, shares
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import distinct, groups_of_equal, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    covered_ns,
+    distinct,
+    exclusive,
+    groups_of_equal,
+    joined,
+    mask_of,
+    subtract,
+    sums,
+    union,
+)
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import Launches
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, exclusive, joined, subtract, union
 from tb_torchcompile_plugin.profile.model.attribution import culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,

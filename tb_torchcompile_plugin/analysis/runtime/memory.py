@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import (
+    column_head,
     device_name,
     duration,
     percent,
@@ -14,14 +15,21 @@ from tb_torchcompile_plugin.analysis.formatting import (
     significant,
     size,
 )
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_of, sums, values_at
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Mask,
+    distinct,
+    groups_of_equal,
+    mask_of,
+    sums,
+    us,
+    values_at,
+    within,
+)
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import Device
-from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.gpu.launches import Device, device_properties
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES, DEVICE_TYPES
-from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -12,17 +12,15 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural
 from tb_torchcompile_plugin.analysis.runtime import source_lines
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums, us
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree, merged_stacks
 from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operator_calls
-from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of

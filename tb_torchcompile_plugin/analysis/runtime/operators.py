@@ -11,15 +11,23 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime import op_shapes
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, host_slices, mask_of, sums, values_at
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, percent, plural
+from tb_torchcompile_plugin.analysis.runtime import roofline
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    codes_of,
+    distinct,
+    host_slices,
+    mask_of,
+    sums,
+    us,
+    values_at,
+    within,
+)
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls, site_names
-from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -213,7 +221,7 @@ def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     kinds, kind_of = distinct(trace.name[index[rows]], dims[rows], inputs)
     shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
     counts = [
-        flops_of(trace.names[name], op_shapes.shapes_in(shapes[shape]), op_shapes.decoded(values[value]))
+        flops_of(trace.names[name], roofline.shapes_in(shapes[shape]), roofline.decoded(values[value]))
         for name, shape, value in kinds.T.tolist()
     ]
     flops = np.zeros(len(index), np.int64)
@@ -221,7 +229,7 @@ def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     return flops
 
 
-def flops_of(name: str, shapes: list[op_shapes.Shape], values: list[Any]) -> int:
+def flops_of(name: str, shapes: list[roofline.Shape], values: list[Any]) -> int:
     """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them.
 
     torch counts none of a convolution whose stride is one number, or whose padding has a name.
@@ -229,8 +237,8 @@ def flops_of(name: str, shapes: list[op_shapes.Shape], values: list[Any]) -> int
     try:
         if name == CONVOLUTION:
             image, weight = shapes[:2]
-            stride, padding, dilation = map(op_shapes.number_or_sizes, values[3:6])
-            size = op_shapes.convolved(image[2:], weight[2:], padding, stride, dilation)
+            stride, padding, dilation = map(roofline.number_or_sizes, values[3:6])
+            size = roofline.convolved(image[2:], weight[2:], padding, stride, dilation)
             count = 2 * image[0] * prod(size) * prod(weight)
         elif name in FLOP_ELEMENTWISE:
             count = prod(shapes[0])

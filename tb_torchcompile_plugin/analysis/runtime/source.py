@@ -15,16 +15,14 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.finding import Panel
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
+from tb_torchcompile_plugin.analysis.formatting import at_line, column_head, duration, percent
 from tb_torchcompile_plugin.analysis.runtime import source_lines
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerSite, ledger, site_sentence
 from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, function_ns, launch_ns, shares
-from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.profile.gpu.launches import Device
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
+from tb_torchcompile_plugin.profile.columns import Int64s, share_percent, us
+from tb_torchcompile_plugin.profile.gpu.launches import Device, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData

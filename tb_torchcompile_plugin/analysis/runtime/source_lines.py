@@ -11,19 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel, extern_lines
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel
-from tb_torchcompile_plugin.profile.columns import groups_of_equal, ordinals, values_at
+from tb_torchcompile_plugin.profile.columns import Int64s, groups_of_equal, ordinals, values_at
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
-from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, gpu_work, kernel_launches
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around_slices, samples
 from tb_torchcompile_plugin.torch_names.python_frames import (

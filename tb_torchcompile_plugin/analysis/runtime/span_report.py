@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
     recompiles_headline,
     shared_modules,
 )
-from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime import compiled_regions as regions
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
@@ -37,14 +37,12 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     distinct_kernels,
     kernel_categories,
 )
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
-from tb_torchcompile_plugin.profile.columns import mask_of
+from tb_torchcompile_plugin.profile.columns import mask_of, us
 from tb_torchcompile_plugin.profile.coverage import Coverage, coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, StepTime, profiled_steps, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -16,7 +16,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompile_moments
-from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import column_head, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     WORK,
     Bound,
@@ -25,22 +25,24 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     step_verdict,
 )
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
-from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
-from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import (
+from tb_torchcompile_plugin.profile.columns import (
     NORMAL_DEVIATIONS,
+    Cover,
+    Floats,
     Int64s,
     Intervals,
+    by_track,
     covered_ns,
+    groups_of_equal,
+    mask_of,
     share_percent,
     us,
 )
+from tb_torchcompile_plugin.profile.coverage import coverage
+from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work, kernel_launches, launch_calls
+from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category

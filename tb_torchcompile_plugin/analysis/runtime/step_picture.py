@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.intervals import covered_ns, union
+from tb_torchcompile_plugin.profile.columns import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue

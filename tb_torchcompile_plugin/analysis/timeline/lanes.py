@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile import level_of_detail
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -9,9 +9,17 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, busy_fact, time_fact
-from tb_torchcompile_plugin.profile.columns import distinct, indices_in, sums
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, union, us
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    covered_ns,
+    distinct,
+    indices_in,
+    share_percent,
+    sums,
+    union,
+    us,
+)
+from tb_torchcompile_plugin.profile.gpu.launches import GpuWork, gpu_work
 
 _MAX_ROWS = 8  # threads, kernels and host slices that are shown
 

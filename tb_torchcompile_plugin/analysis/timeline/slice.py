@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, ex
 from tb_torchcompile_plugin.errors import BadRequest, UserError
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest, DigestNotice
 from tb_torchcompile_plugin.logdir.filesystem import File, read_all, write_whole
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 1

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, load, packed, unpacked
 from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind
 from tb_torchcompile_plugin.logdir.filesystem import File
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES, Attribution, HostCauseKind
 from tb_torchcompile_plugin.profile.steps import mean_of_steps
 from tb_torchcompile_plugin.reader.memo import Memoized

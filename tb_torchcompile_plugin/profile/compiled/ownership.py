@@ -12,8 +12,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import unique_graph_keys
-from tb_torchcompile_plugin.profile.columns import Cover, host_slices, package_calls, values_at
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Cover, Int64s, host_slices, package_calls, values_at
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import Codes, grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

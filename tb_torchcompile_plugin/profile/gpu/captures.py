@@ -14,9 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of, values_at
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    codes_of,
+    host_slices,
+    mask_of,
+    values_at,
+    within,
+)
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.profile import CaptureTrace, Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

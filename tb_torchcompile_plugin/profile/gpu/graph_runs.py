@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Cover, Mask, host_slices, mask_at, mask_of, sums
+from tb_torchcompile_plugin.profile.columns import Cover, Int64s, Mask, host_slices, mask_at, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.compiled.regions import marks_graphs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import slices

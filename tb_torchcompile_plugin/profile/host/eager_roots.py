@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile import intervals
+from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, package_calls, sums
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, marks_graphs, region_calls
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, profiled_time
 from tb_torchcompile_plugin.torch_names import slices
@@ -23,11 +23,11 @@ from tb_torchcompile_plugin.torch_names.operators import node_name
 class Roots(NamedTuple):
     """Outermost eager operators as columns."""
 
-    row: intervals.Int64s
-    start: intervals.Int64s  # ns
-    end: intervals.Int64s
-    host_ns: intervals.Int64s  # how much of that is not compiled code
-    device_ns: intervals.Int64s  # summed time of the GPU events launched in it
+    row: columns.Int64s
+    start: columns.Int64s  # ns
+    end: columns.Int64s
+    host_ns: columns.Int64s  # how much of that is not compiled code
+    device_ns: columns.Int64s  # summed time of the GPU events launched in it
 
     def where(self, mask: Mask) -> "Roots":
         """Return some of them."""
@@ -71,24 +71,24 @@ class EagerRoots:
         inside = launching(steps.windows, self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
-    def _roots(self, ops: intervals.Int64s, compiled: Cover) -> tuple[Roots, intervals.Intervals]:
+    def _roots(self, ops: columns.Int64s, compiled: Cover) -> tuple[Roots, columns.Intervals]:
         """Return the outermost of these operators, and when they ran outside of compiled code."""
         launches = np.flatnonzero((self._launches >= 0) & ~compiled.holds(self._launches))
         tracks = self._trace.track[self._launches[launches]]
         empty = np.zeros(0, np.int64)
-        roots, running = [Roots(*[empty] * len(Roots._fields))], [intervals.Intervals(empty, empty)]
+        roots, running = [Roots(*[empty] * len(Roots._fields))], [columns.Intervals(empty, empty)]
         for track, rows in by_track(self._trace, ops):  # rows in order of time
             start = self._trace.ts[rows]
             reach = np.maximum.accumulate(start + self._trace.dur[rows])
             first = np.flatnonzero(np.append(True, start[1:] >= reach[:-1]))
             begin, end = start[first], reach[np.append(first[1:], len(rows)) - 1]
-            own = intervals.subtract(intervals.union(begin, end), compiled.on(track))
+            own = columns.subtract(columns.union(begin, end), compiled.on(track))
             launched = launches[tracks == track]
-            root = intervals.within(intervals.Intervals(begin, end), self._trace.ts[self._launches[launched]])
+            root = columns.within(columns.Intervals(begin, end), self._trace.ts[self._launches[launched]])
             device = sums(root, self._gpu_ns[launched], len(first))
-            roots.append(Roots(rows[first], begin, end, intervals.covered_ns(own, begin, end), device))
+            roots.append(Roots(rows[first], begin, end, columns.covered_ns(own, begin, end), device))
             running.append(own)
-        return Roots(*map(np.concatenate, zip(*roots))), intervals.joined(*running)
+        return Roots(*map(np.concatenate, zip(*roots))), columns.joined(*running)
 
 
 def lookups_in_vain(profile: Profile) -> int:
@@ -101,5 +101,5 @@ def lookups_in_vain(profile: Profile) -> int:
     if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
         return 0
     calls = (host_slices(trace, named) for named in (slices.LOOKUPS.__contains__, slices.is_region))
-    lookups, regions = (int((intervals.within(steps, trace.ts[rows]) >= 0).sum()) for rows in calls)
+    lookups, regions = (int((columns.within(steps, trace.ts[rows]) >= 0).sum()) for rows in calls)
     return max(lookups - regions, 0)

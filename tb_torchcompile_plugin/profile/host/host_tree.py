@@ -10,8 +10,15 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of
-from tb_torchcompile_plugin.profile.intervals import Int64s, union
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Mask,
+    distinct,
+    groups_of_equal,
+    mask_at,
+    mask_of,
+    union,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor, first_ancestor_where

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, sums
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s, Mask, sums
 
 # A feature pyramid has up to seven levels, whose sizes differ: a loop over them is no loop over samples.
 MIN_ITERATIONS = 8

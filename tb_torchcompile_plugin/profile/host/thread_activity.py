@@ -11,10 +11,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.columns import Mask
+from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, Mask, union
 from tb_torchcompile_plugin.profile.compiled.regions import all_breaks, region_calls
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
+from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo

@@ -12,8 +12,17 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, host_slices, mask_of, ordinals
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    Mask,
+    groups_of_equal,
+    host_slices,
+    mask_of,
+    ordinals,
+    union,
+    within,
+)
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import (

@@ -4,16 +4,22 @@ On a GPU a step lasts from the first work that it launched to the first that the
 works longest. The slower clock is the step's: a host that runs ahead, or a GPU that waits, is no bottleneck.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Intervals
+from tb_torchcompile_plugin.profile.model.attribution import line_lookups
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Replayed
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    LaunchSequence,
+    host_segments,
+    launch_sequence,
+)
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import bounds_by_device, is_gpu_bound_by
+from tb_torchcompile_plugin.profile.steps import bounds_by_device, is_gpu_bound_by, unprofiled_host_step_ns
 
 
 class Clock(NamedTuple):
@@ -93,3 +99,107 @@ def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[
         if counted.any():
             by_device[device] = GpuWindows(rows[counted], Intervals(begin[counted], end[counted]))
     return by_device
+
+
+_MOST_NS, _HALVINGS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
+_LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
+USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
+_SAME = 1.02  # steps that differ by less are as long
+_SKIPPED = 6  # halvings at once, as long as they lead to what is smaller
+_WITH_LOOKUPS_NS = 1_000  # of one slice: where it takes less, looking up lines does so in proportion
+_LEFT = 0.3  # share of a piece of time that is left, whatever was written in it
+
+
+def events_written(profile: Profile) -> Floats:
+    """Return how many slices begin and how many end in each piece of host time, half of one each."""
+    trace, pieces, lane = profile.trace, profile.of(host_segments), profile.of(launch_sequence)
+    track = np.where(pieces.row >= 0, trace.track[pieces.row], lane.track[pieces.point])
+    count = np.zeros(len(track))
+    for number in np.unique(track[track >= 0]).tolist():
+        rows = np.flatnonzero(track == number)
+        first, last = trace.track_bounds[number : number + 2].tolist()
+        begin = trace.ts[first:last]
+        end = np.sort(begin + trace.dur[first:last], kind="stable")  # which are nearly in order
+        window = pieces.begin[rows], pieces.end[rows]
+        begun = np.diff(np.searchsorted(begin, window, "right"), axis=0)[0]
+        ended = np.diff(np.searchsorted(end, window), axis=0)[0]
+        count[rows] = (begun + ended) / 2
+    return count
+
+
+def without_overhead(profile: Profile, changed: Model, slice_ns: int) -> Model:
+    """Return a changed model as if writing a slice cost nothing. slice_ns: what it cost, 0 for the model itself."""
+    recorded_model, took = profile.of(model), profile.of(host_segments).ns
+    lookups = profile.of(line_lookups) * min(1.0, slice_ns / _WITH_LOOKUPS_NS)
+    own = (recorded_model.own * _left(recorded_model.own, 1, slice_ns)).astype(np.int64)
+    left = _left(took - lookups, profile.of(events_written), slice_ns) * (1 - lookups / np.maximum(took, 1))
+    # What was queued before is work of steps like these, and shorter by as much.
+    now, then = (np.bincount(m.stream, m.dur, len(m.free)) for m in (recorded_model, changed))
+    saved = np.maximum(changed.free - changed.begin, 0) * (1 - np.minimum(then / np.maximum(now, 1), 1))
+    return changed._replace(
+        host=(changed.host * left).astype(np.int64),
+        own=np.where(changed.own == recorded_model.own, own, changed.own),
+        free=changed.free - np.where(now > 0, saved, 0).astype(np.int64),
+    )
+
+
+def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
+    """Return the remaining share of times in which this many slices were written."""
+    cost = slices * min(slice_ns, _LONGEST_NS)
+    left: Floats = np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1)
+    return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
+
+
+def profiler_overhead(profile: Profile, step_ns: float) -> int:
+    """Return what writing a slice cost (ns): a step without that cost takes as long as an unprofiled one, `step_ns`.
+
+    Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
+    the cost is the usual one at least.
+    """
+
+    def replayed(slice_ns: int) -> Clock:
+        return _clock_without(profile, profile.of(model), slice_ns)
+
+    usual = max(profile.of(_cost_ahead) or 0, USUAL_NS)
+    of_gpu = _SAME * replayed(_MOST_NS).step  # no cost makes the GPU's work shorter
+    if replayed(0).step <= of_gpu:
+        return usual
+    cost = least(lambda slice_ns: replayed(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
+    return max(cost, usual) if step_ns <= of_gpu else cost
+
+
+def _clock_without(profile: Profile, changed: Model, slice_ns: int) -> Clock:
+    times = replay(without_overhead(profile, changed, slice_ns))
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
+
+
+def _cost_ahead(profile: Profile) -> int | None:
+    """Return what a slice cost by the noted steps in which the host ran ahead of a GPU.
+
+    Without that cost, and without waiting, the host takes as long for a step. None where no cost makes it so fast.
+    """
+    noted = profile.data.of(unprofiled_host_step_ns) if profile.data else None
+    if noted is None:
+        return None
+    waiting = profile.of(model)
+    alone = waiting._replace(waits=np.zeros_like(waiting.waits), target=np.full_like(waiting.target, -1))
+
+    def is_as_fast(slice_ns: int) -> bool:
+        return _clock_without(profile, alone, slice_ns).host <= noted
+
+    return least(is_as_fast, _MOST_NS, _HALVINGS) if is_as_fast(_MOST_NS) else None
+
+
+def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
+    """Return the least number up to `most` for which `holds` is true, as near as so many halvings bring it.
+
+    It is true for `most`, and for all numbers above one for which it is.
+    """
+    low, high = 0, most
+    # Most answers are small: one test in place of as many halvings, with the same result.
+    while halvings > _SKIPPED and holds(high >> _SKIPPED):
+        high, halvings = high >> _SKIPPED, halvings - _SKIPPED
+    for _ in range(halvings):
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Floats, distinct, groups_of_equal, indices_in, mask_of
-from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.columns import (
+    Floats,
+    Int64s,
+    covered_ns,
+    distinct,
+    groups_of_equal,
+    indices_in,
+    mask_of,
+    subtract,
+    union,
+)
+from tb_torchcompile_plugin.profile.gpu.launches import busy, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 

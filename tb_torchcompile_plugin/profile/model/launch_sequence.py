@@ -10,9 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, ranges
+from tb_torchcompile_plugin.profile.columns import (
+    Int64s,
+    Intervals,
+    Mask,
+    exclusive,
+    mask_at,
+    mask_of,
+    ranges,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, exclusive
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     StepWindows,

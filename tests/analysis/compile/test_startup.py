@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.profile.columns import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 

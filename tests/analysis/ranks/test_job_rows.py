@@ -6,8 +6,8 @@ import pytest
 
 from jobs import ALL_REDUCE, PG, Does, doing, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.ranks.job_report import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows, step_rows
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank

@@ -7,7 +7,7 @@ import pytest
 from jobs import TRANSFER, Does, job_in, training
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, scenario
-from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
+from tb_torchcompile_plugin.analysis.ranks.job_report import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from profiles import profile_with
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import operator_work, shapes_in
 from tb_torchcompile_plugin.analysis.runtime.operators import flops_of
+from tb_torchcompile_plugin.analysis.runtime.roofline import operator_work, shapes_in
 from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 from tb_torchcompile_plugin.torch_names.operators import family_of
 from traces import Event, launch, slice_

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kineto_helpers import as_json_alone, assert_same
 from recordings import Recording
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s
 from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.layout import EventBatch, Layout
