@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import HEAD, untab
 
 START_US = 1_795_230_247_000_000
 START_S = 1_790_000_000  # of `write_log`

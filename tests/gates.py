@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compile_records import artifact, line
-from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
-from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate, read_settings
 from tb_torchcompile_plugin.analysis.compare.measures import (
     METRICS,
     Measure,

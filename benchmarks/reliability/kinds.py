@@ -35,8 +35,7 @@ from tb_torchcompile_plugin.job.job import DigestFile, job_of_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.reader.summary_check import without_impossible
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload, without_impossible
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import log_identity, read_log
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 

@@ -10,10 +10,14 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.causes.doctor import NOT_READ, OUTCOMES, Diagnosis, doctor
-from tb_torchcompile_plugin.analysis.causes.findings import span_findings, unreported
+from tb_torchcompile_plugin.analysis.causes.findings import (
+    merge_findings,
+    sort_findings,
+    span_findings,
+    unreported,
+)
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
 from tb_torchcompile_plugin.analysis.causes.payback import Payback
-from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare import all_runs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport

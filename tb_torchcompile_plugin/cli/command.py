@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.analysis.compare.baseline import is_baseline
-from tb_torchcompile_plugin.analysis.compare.conditions import InvalidGateError
+from tb_torchcompile_plugin.analysis.compare.gate import InvalidGateError
 from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.answers.commands import add_commands

@@ -5,8 +5,7 @@ from collections import Counter
 from contextlib import closing
 
 from tb_torchcompile_plugin.api.catalog import no_trace
-from tb_torchcompile_plugin.api.indexing.index import plan
-from tb_torchcompile_plugin.api.indexing.pool import in_processes, on_cluster
+from tb_torchcompile_plugin.api.indexing.pool import in_processes, on_cluster, plan
 from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores

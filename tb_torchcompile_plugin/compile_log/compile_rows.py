@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.record import nanoseconds
-from tb_torchcompile_plugin.compile_log.spans import CompileSpan
+from tb_torchcompile_plugin.compile_log.record import CompileSpan, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel, GraphBreak
 from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names import records as metric_names

@@ -15,8 +15,14 @@ from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, CompiledFrames
-from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
-from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
+from tb_torchcompile_plugin.compile_log.record import (
+    CompileSpan,
+    OpenSpans,
+    Record,
+    loads,
+    nanoseconds,
+    readable,
+)
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code

@@ -17,10 +17,12 @@ from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, k
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code import user_lines as module_paths
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
 from tb_torchcompile_plugin.generated_code.output_code import (
+    Artifact,
     CodeCall,
     Definition,
+    Frame,
+    artifacts,
     parse_calls,
     parse_definitions,
 )

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
+from tb_torchcompile_plugin.generated_code.output_code import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import artifacts, operators, python_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_call

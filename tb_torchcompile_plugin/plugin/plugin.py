@@ -4,9 +4,12 @@ All routes except `reading`, which stops reading a trace, are read-only. Paramet
 they are looked up, not joined to a folder. `api.routes` computes the answers.
 """
 
+import ipaddress
 import os
 import re
+import socket
 import threading
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -18,12 +21,56 @@ from werkzeug import Request, Response
 
 from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, Download, started, terms
 from tb_torchcompile_plugin.api.export.export import Export
-from tb_torchcompile_plugin.api.parameters import number, span_ids, text, values
-from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
+from tb_torchcompile_plugin.api.routes import ROUTES, Route, number, poll, span_ids, text, values
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import displayable
+from tb_torchcompile_plugin.errors import ForbiddenHost, displayable, quoted
 from tb_torchcompile_plugin.plugin import responses
-from tb_torchcompile_plugin.plugin.hosts import refuse_other_hosts
+
+SETTING = "TB_TORCHCOMPILE_HOSTS"  # more names, separated by commas; `*` allows all
+# TensorBoard's own for jupyter-server-proxy, JupyterHub's, and Colab's.
+_PROXIES = ("TENSORBOARD_PROXY_URL", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG")
+_PORT = re.compile(r"(?<!:):\d*$")  # not the end of an IPv6 address
+_LOCALHOST = re.compile(r"([\w-]+\.)*localhost")
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+def refuse_other_hosts(request: Request, flags: Namespace | None) -> None:
+    """Raise ForbiddenHost if the request names a host that does not belong to this server.
+
+    flags: TensorBoard's, of which `host`, `bind_all` and `path_prefix` are read.
+    """
+    host, bound = _name(request.headers.get("Host", "")), _name(getattr(flags, "host", None) or "")
+    is_told = getattr(flags, "bind_all", False) or getattr(flags, "path_prefix", "") or bound in _WILDCARDS
+    if not host or is_told or any(map(os.environ.get, _PROXIES)):
+        return
+    allowed = {bound, *map(_name, os.environ.get(SETTING, "").split(","))}
+    is_local = _is_address(host) or _LOCALHOST.fullmatch(host) or host in own_names()
+    if not is_local and not {host, "*"} & allowed:
+        raise ForbiddenHost(
+            f"{quoted(host)} is not a name of this server",
+            next_step=f"Open it as localhost, start TensorBoard with --bind_all, or set {SETTING}={host[:200]}",
+        )
+
+
+def _name(host: str) -> str:
+    """Return a host without its port, as names are compared."""
+    return _PORT.sub("", host.strip()).lower().rstrip(".")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+@cache
+def own_names() -> set[str]:
+    """Return the names of this machine."""
+    names = {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return names | {name.partition(".")[0] for name in names}
+
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -27,8 +27,6 @@ from tb_torchcompile_plugin.logdir.compile_status import CompileStatus
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names import graph_breaks, records
 from tb_torchcompile_plugin.writer import compiler_calls
-from tb_torchcompile_plugin.writer.autotune_choices import add_autotune_choices
-from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
     Times,
     compiling_now,
@@ -38,7 +36,13 @@ from tb_torchcompile_plugin.writer.environment import (
     module_compiled_now,
 )
 from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
-from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
+from tb_torchcompile_plugin.writer.recover import (
+    TorchState,
+    add_autotune_choices,
+    add_cuda_graphs,
+    recover,
+    torch_state,
+)
 from tb_torchcompile_plugin.writer.sampler import Sampler
 from tb_torchcompile_plugin.writer.status_thread import StatusThread
 from tb_torchcompile_plugin.writer.step_notes import StepClock

@@ -14,9 +14,8 @@ from tb_torchcompile_plugin.analysis.causes.findings import Findings
 from tb_torchcompile_plugin.api import read_queue
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.joined import job_of
-from tb_torchcompile_plugin.api.parameters import number
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, poll
+from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, number, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, TracedJob

@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gates import a_run, add_break, add_recompile, judged, slow_down
-from tb_torchcompile_plugin.analysis.compare.conditions import read_settings
-from tb_torchcompile_plugin.analysis.compare.gate import gate
+from tb_torchcompile_plugin.analysis.compare.gate import gate, read_settings
 from tb_torchcompile_plugin.analysis.compare.measures import METRICS, Measure, MeasuredItem
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown

@@ -8,9 +8,8 @@ from compile_records import artifact, summary_of
 from profiles import data_of
 from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
-from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
-from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.generated_code.output_code import Artifact, artifacts
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import payload_at, read_log
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 
 KEY = pb.CompileKey(compile_id="0/0")

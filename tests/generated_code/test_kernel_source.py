@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
-from tb_torchcompile_plugin.generated_code.output_code import parse_calls, parse_definitions
+from tb_torchcompile_plugin.generated_code.output_code import Frame, parse_calls, parse_definitions
 from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, provenance
 
 # As torch 2.11 writes it, cut down to two kernels.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tb_torchcompile_plugin.profile.host.repetition import MIN_ITERATIONS, Repetition, repetition
+from tb_torchcompile_plugin.profile.host.eager_roots import MIN_ITERATIONS, Repetition, repetition
 
 
 def found(names: str, parts: str = "") -> Repetition | None:

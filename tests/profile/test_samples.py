@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.samples import (
     lines_of,
     samples,
 )
-from tb_torchcompile_plugin.reader.summary_check import without_impossible
+from tb_torchcompile_plugin.reader.compile_data import without_impossible
 from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
 
 METRIC = SampledLine("/home/user/metric.py", 4, "precision", "")

@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, PythonSamples
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.reader.summary_check import without_impossible
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload, without_impossible
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import AUTOGRAD, BASE_NS, MAIN, PID, launch, slice_, step
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names import libraries
-from tb_torchcompile_plugin.torch_names.libraries import library_work
-from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_file
+from tb_torchcompile_plugin.torch_names import python_frames
+from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_file, library_work
 
 PACKAGES = "/home/user/.venv/lib/python3.12/site-packages"
 
@@ -56,7 +55,7 @@ def test_anything_else(function: str) -> None:
     assert library_work(function) is None
 
 
-@pytest.mark.parametrize("package", sorted({name for row in libraries._ROWS for name in row[2].split()}))
+@pytest.mark.parametrize("package", sorted({name for row in python_frames._ROWS for name in row[2].split()}))
 def test_a_library_is_not_the_users_program(package: str) -> None:
     assert not is_user_file(f"/x/site-packages/{package}/module.py")
     assert not is_program_function(f"{package}/module.py(3): function")

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel, Graph
-from tb_torchcompile_plugin.writer.autotune_choices import add_autotune_choices
+from tb_torchcompile_plugin.writer.recover import add_autotune_choices
 
 FILE = "/tmp/torchinductor_user/ab/cab.py"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileSummary
-from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
+from tb_torchcompile_plugin.writer.recover import add_cuda_graphs
 
 Mode = Enum("Mode", "FORWARD BACKWARD INFERENCE")
 STACK = '  File "/p/model.py", line 7, in forward\n    return x @ self.weight\n'

@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeU
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
-from tb_torchcompile_plugin.generated_code.artifacts import Frame as SourceFrame
+from tb_torchcompile_plugin.generated_code.output_code import Frame as SourceFrame
 from tb_torchcompile_plugin.profile.columns import Intervals, covered_ns, host_slices, share_percent, union
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import gpu_work, ran_packages

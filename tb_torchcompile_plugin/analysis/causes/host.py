@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import libraries, operators, python_frames, slices
+from tb_torchcompile_plugin.torch_names import operators, python_frames, slices
 
 # Chosen on the external programs of docs/benchmarks.md.
 _LOOP = 4  # values per step, read one after the other
@@ -74,7 +74,7 @@ class HostTimeCause(PricedCause):
 
     def words_of(self, row: WhatIf) -> Words:
         """Name a known library if its function takes the time."""
-        work = libraries.library_work(row.name)
+        work = python_frames.library_work(row.name)
         if work is None:
             return self.words
         return Words(f"{work.library} {work.does}{{place}}", work.next_step, "Without this time")
@@ -430,7 +430,7 @@ def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
     """Return the calls of such libraries, except those that call back into the program, which a step needs."""
     trace = profile.trace
     calls = calls[calls >= 0]
-    calls = calls[columns.mask_of(trace.names, libraries.is_library_work)[trace.name[calls]]]
+    calls = calls[columns.mask_of(trace.names, python_frames.is_library_work)[trace.name[calls]]]
     if not len(calls):
         return calls
     functions = columns.host_slices(trace, python_frames.is_program_function, (slices.PYTHON_FUNCTION,))
@@ -444,7 +444,7 @@ def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) ->
     numbers = [
         number
         for number, line in enumerate(profile.of(samples).lines)
-        if (line.file, line.line) in lines and libraries.is_library_work(line.called)
+        if (line.file, line.line) in lines and python_frames.is_library_work(line.called)
     ]
     if not numbers:
         return None

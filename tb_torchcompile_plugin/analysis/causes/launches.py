@@ -22,9 +22,9 @@ from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
-from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.gpu.captures import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.host.repetition import repetition
+from tb_torchcompile_plugin.profile.host.eager_roots import repetition
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile

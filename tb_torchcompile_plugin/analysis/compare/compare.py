@@ -3,19 +3,22 @@
 Everything is per average profiled step; without steps, per span. What was compiled is per process.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.payback import payback_of
-from tb_torchcompile_plugin.analysis.compare import pairs, tables
+from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     KernelDifference,
     match_kernels,
     step_launches,
 )
 from tb_torchcompile_plugin.analysis.compare.measures import LABELS, Figures, figures_of
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Figure, Pair
 from tb_torchcompile_plugin.analysis.compare.sides import (
     Side,
     Sides,
@@ -24,14 +27,236 @@ from tb_torchcompile_plugin.analysis.compare.sides import (
     why_no_verdict,
 )
 from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
+from tb_torchcompile_plugin.analysis.formatting import column_head, device_name, duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
-from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import category_sums
+from tb_torchcompile_plugin.analysis.runtime.memory import memory
+from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
+from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
 from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
+from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
+from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import Category
+from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
+from tb_torchcompile_plugin.torch_names.slices import without_key
+
+_UNKNOWN = Pair(None, None, None)
+
+
+class CategoryDifference(Compared, frozen=True):
+    """GPU time and launches of a kernel category in an average step; the rows sum to `gpu_time_us`."""
+
+    category: Category
+    time_us: Pair
+    launches: Pair
+
+
+class PartDifference(msgspec.Struct, frozen=True):
+    """One part of an average step or of the span; the rows sum to the difference of the step times or of `span_us`."""
+
+    kind: breakdown.PartKind
+    part: breakdown.Part
+    time_us: Pair
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A compilation on one side."""
+
+    compile_id: Annotated[str, column_head(hidden=True)]
+    epoch: int
+
+
+class CompilationDifference(Compared, frozen=True):
+    """The same function's n-th compilation on both sides."""
+
+    function: str
+    file: Annotated[str, column_head(hidden=True)]
+    line: int | None
+    direction: Direction
+    baseline: Compiled | None  # None where a side has none
+    candidate: Compiled | None
+    both_ids: Annotated[str, column_head("Compile ids")]  # "0/0 → 1/0"
+    duration_s: Pair
+    graph_ops: Pair
+
+
+class OperatorDifference(Compared, frozen=True):
+    """Own time of an operator, label or CUDA call in an average step; 0 calls where it was not called."""
+
+    name: Annotated[str, column_head("Operator")]
+    kind: OperatorKind
+    self_host_us: Pair
+    self_device_us: Pair  # unknown where a side has no GPU events
+    calls: Annotated[Pair, column_head(hidden=True)]
+
+
+class ModuleDifference(Compared, frozen=True):
+    """A module in an average step, or in the span; unknown where a side did not call it."""
+
+    path: Annotated[str, column_head("Module")]  # the modules around it, outermost first
+    host_us: Pair
+    device_us: Annotated[Pair, column_head("GPU")]
+    calls: Pair
+
+
+def match_parts(a: Profile, b: Profile, whole: bool) -> list[PartDifference]:
+    """Compare the parts of a step, largest change first."""
+    times_a, times_b = (
+        {(part.kind, part.part): part.time_us for part in _parts(side, whole)} for side in (a, b)
+    )
+    keys = dict.fromkeys((*times_a, *times_b)) if times_a and times_b else ()
+    rows = [PartDifference(*key, pairs.pair(times_a.get(key, 0.0), times_b.get(key, 0.0))) for key in keys]
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
+
+
+def _parts(profile: Profile, whole: bool) -> Iterable[breakdown.StepPart]:
+    """Return the parts, which sum to the length of the step or of the span."""
+    if whole:
+        span = profile.of(breakdown.window_breakdown)
+        return span.parts if span else ()
+    return (part for part in profile.of(breakdown.mean_parts) if part.kind != "profiler")
+
+
+def match_categories(a: Profile, b: Profile, whole: bool) -> list[CategoryDifference]:
+    """Compare kernel categories, largest change first."""
+    numbers = []
+    for side in (a, b):
+        steps, sums = side.of(category_sums, whole=whole)
+        numbers.append(
+            {
+                (name,): {"time_us": us(ns) / steps, "launches": launches / steps}
+                for name, (ns, launches) in sums.items()
+            }
+        )
+    rows = pairs.match(CategoryDifference, ["category"], numbers)
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
+
+
+def match_operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
+    """Compare operators by name, largest change of own host time first."""
+    numbers = [_operator_numbers(side, whole) for side in (a, b)]
+    rows = pairs.match(OperatorDifference, ["kind", "name"], numbers)
+    if not on_gpu:
+        rows = [msgspec.structs.replace(row, self_device_us=_UNKNOWN) for row in rows]
+    return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
+
+
+def _operator_numbers(profile: Profile, whole: bool) -> pairs.Numbers:
+    """Return calls and own times of an average step, by names without the hash of a graph."""
+    sums: defaultdict[tuple[OperatorKind, str], Counter[str]] = defaultdict(Counter)
+    for row in profile.of(operators).rows if whole else profile.of(step_operators):
+        times = {"self_host_us": row.self_host_us, "self_device_us": row.self_device_us or 0.0}
+        sums[row.kind, without_key(row.name)].update(times, calls=row.calls)
+    steps = _steps(profile, whole)
+    return {key: {name: total / steps for name, total in row.items()} for key, row in sums.items()}
+
+
+def _steps(profile: Profile, whole: bool) -> int:
+    return 1 if whole else len(profile.of(StepWindows))
+
+
+def match_modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
+    """Compare modules by path, in the order of the tree; [] where a side did not record modules."""
+    numbers = [
+        {
+            (path,): _module_numbers(rows, _steps(side, whole))
+            for path, rows in _by_path(modules(side).modules).items()
+        }
+        for side in (a, b)
+    ]
+    return pairs.match(ModuleDifference, ["path"], numbers, missing=None) if all(numbers) else []
+
+
+def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
+    """Group called modules by path, without torch.compile's wrapper: it would make all paths differ."""
+    paths: list[str] = []
+    rows_of: defaultdict[str, list[Module]] = defaultdict(list)
+    for row in rows:
+        above = paths[row.parent] if row.parent >= 0 else ""
+        own = "" if wraps_module(row.name) else row.name
+        paths.append("/".join(filter(None, (above, own))))
+        if own and not row.in_graph:
+            rows_of[paths[-1]].append(row)
+    return rows_of
+
+
+def _module_numbers(rows: list[Module], steps: int) -> dict[str, float | None]:
+    device = [row.device_us for row in rows if row.device_us is not None]
+    return {
+        "host_us": sum(row.host_us or 0.0 for row in rows) / steps,
+        "device_us": sum(device) / steps if device else None,
+        "calls": sum(row.calls or 0 for row in rows) / steps,
+    }
+
+
+def match_memory(a: Profile, b: Profile) -> Iterator[Figure]:
+    """Yield the peaks, in the whole span, of the devices that either side used."""
+    uses_a, uses_b = ({row.device: row for row in side.of(memory).devices} for side in (a, b))
+    for device in dict.fromkeys((*uses_a, *uses_b)):
+        for name, label in (("peak_bytes", "Peak memory"), ("peak_reserved_bytes", "Peak reserved")):
+            value = pairs.pair(*(getattr(side.get(device), name, None) for side in (uses_a, uses_b)))
+            if value != _UNKNOWN:
+                words = pairs.in_words(name, value)
+                yield Figure(f"{device}_{name}", f"{label}, {device_name(device)}", *words, value)
+
+
+_Function = tuple[str, str, Direction]
+
+
+def match_compilations(a: CompileData | None, b: CompileData | None) -> list[CompilationDifference]:
+    """Compare compilations by function, in their order; [] where a side has no compile data.
+
+    Ids do not match where the code in between changed. A function is identified by its name and that of its file: the
+    same program may be in another folder. A file that only one side has may be the other's under a new name, so there
+    the function's name is all.
+    """
+    if a is None or b is None:
+        return []
+    files_a, files_b = ({file_name(row.file) for row in data.summary.compilations} for data in (a, b))
+    rows_a, rows_b = (_numbered(data, files_a & files_b) for data in (a, b))
+    return [_compilation(rows_a.get(key), rows_b.get(key)) for key in dict.fromkeys((*rows_a, *rows_b))]
+
+
+def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int], Compilation]:
+    """Return the compilations by function and how often it had been compiled before; by file if in `files`."""
+    before: Counter[_Function] = Counter()
+    numbered: dict[tuple[_Function, int], Compilation] = {}
+    for row in data.of(compilations):
+        file = file_name(row.file)
+        function = row.function, file if file in files else "", row.direction
+        numbered[function, before[function]] = row
+        before[function] += 1
+    return numbered
+
+
+def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
+    either = b or a
+    assert either is not None
+    fields = pairs.numbers(
+        duration_s=pairs.pair(a.duration_s if a else None, b.duration_s if b else None),
+        graph_ops=pairs.pair(a.graph_ops if a else None, b.graph_ops if b else None),
+    )
+    if not (a and b):
+        fields["outcome"] = "vanished" if a else "appeared"
+    sides = [Compiled(row.compile_id, row.epoch) if row else None for row in (a, b)]
+    return CompilationDifference(
+        function=either.function,
+        file=either.file,
+        line=either.line,
+        direction=either.direction,
+        baseline=sides[0],
+        candidate=sides[1],
+        both_ids=" → ".join(side.compile_id if side else "–" for side in sides),
+        **fields,
+    )
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -43,12 +268,12 @@ class Comparison(msgspec.Struct, frozen=True):
     break_even: str  # when compiling is worth it, if one side is compiled and the other is not; otherwise ""
     step_time: StepTimeDifference | None  # None where a side has no steps; rows are of whole spans then
     figures: list[pairs.Figure]
-    parts: list[tables.PartDifference]
+    parts: list[PartDifference]
     kernels: list[KernelDifference]
-    operators: list[tables.OperatorDifference]
-    modules: list[tables.ModuleDifference]
-    kernel_categories: list[tables.CategoryDifference]
-    compilations: list[tables.CompilationDifference]
+    operators: list[OperatorDifference]
+    modules: list[ModuleDifference]
+    kernel_categories: list[CategoryDifference]
+    compilations: list[CompilationDifference]
     notes: list[str]
 
 
@@ -68,15 +293,15 @@ def compare(sides: Sides) -> Comparison:
         verdict=verdict,
         break_even=break_even,
         step_time=step_time,
-        figures=[*figures, *(tables.match_memory(a, b) if a and b else ())],
-        parts=tables.match_parts(a, b, whole) if a and b else [],
+        figures=[*figures, *(match_memory(a, b) if a and b else ())],
+        parts=match_parts(a, b, whole) if a and b else [],
         kernels=match_kernels(*(step_launches(side, whole=whole) for side in (a, b)))
         if a and b and on_gpu
         else [],
-        operators=tables.match_operators(a, b, whole, on_gpu) if a and b else [],
-        modules=tables.match_modules(a, b, whole) if a and b else [],
-        kernel_categories=tables.match_categories(a, b, whole) if a and b and on_gpu else [],
-        compilations=tables.match_compilations(baseline.data, candidate.data),
+        operators=match_operators(a, b, whole, on_gpu) if a and b else [],
+        modules=match_modules(a, b, whole) if a and b else [],
+        kernel_categories=match_categories(a, b, whole) if a and b and on_gpu else [],
+        compilations=match_compilations(baseline.data, candidate.data),
         notes=[*(_step_notes(a, b) if a and b and not whole else ()), *_notes(baseline, candidate)],
     )
 

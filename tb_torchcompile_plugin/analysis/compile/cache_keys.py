@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.record import Direction, Key
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.generated_code.artifacts import artifacts
+from tb_torchcompile_plugin.generated_code.output_code import artifacts
 from tb_torchcompile_plugin.generated_code.user_lines import node_lines, node_rows
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, gra
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, quoted
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.generated_code.output_code import Artifact, artifacts
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS

@@ -17,8 +17,9 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations, total_s
 from tb_torchcompile_plugin.analysis.formatting import plural, seconds
 from tb_torchcompile_plugin.compile_log import record
+from tb_torchcompile_plugin.compile_log.record import forward_compilations, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
+from tb_torchcompile_plugin.generated_code.output_code import Artifact, Frame, artifacts, frames, owners
 from tb_torchcompile_plugin.profile.columns import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
@@ -27,6 +28,41 @@ from tb_torchcompile_plugin.torch_names.artifacts import DYNAMO_GRAPH, NESTED_CA
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
+
+
+class ExportCall(msgspec.Struct, frozen=True):
+    """One call of torch.export."""
+
+    compile_id: str
+    epoch: int
+    function: str  # of torch
+    file: str  # the program's line
+    line: int | None
+
+
+class Exports(msgspec.Struct, frozen=True):
+    """The calls of torch.export."""
+
+    sentences: tuple[str, ...]
+    exports: tuple[ExportCall, ...]
+
+
+def exports(data: CompileData) -> Exports:
+    """Return the exports in the order in which they began."""
+    exported = [row for row in forward_compilations(data.summary).values() if is_export(row.key.compile_id)]
+    calls = tuple(
+        ExportCall(
+            compile_id=row.key.compile_id,
+            epoch=row.key.epoch,
+            function=row.function,
+            file=row.file,
+            line=optional_number(row, "line"),
+        )
+        for row in sorted(exported, key=lambda row: (len(row.key.compile_id), row.key.compile_id))
+    )
+    headline = f"{plural(len(calls), 'export')}." if calls else "torch.export was not called."
+    return Exports((headline,), calls)
+
 
 Status = Literal[
     "failed",

@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
-from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.gpu.captures import graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData

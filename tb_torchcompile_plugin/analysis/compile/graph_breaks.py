@@ -17,7 +17,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import column_head, duration, joined_names, often, plural
 from tb_torchcompile_plugin.compile_log.record import optional_number
-from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
+from tb_torchcompile_plugin.generated_code.output_code import Frame, frames
 from tb_torchcompile_plugin.profile.columns import Int64s, us, within
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, calls_by_id, region_calls, resumes

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, ShapeEvent
-from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
+from tb_torchcompile_plugin.generated_code.output_code import Frame, frames
 from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id

@@ -26,8 +26,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     seconds,
     size,
 )
-from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
-from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
+from tb_torchcompile_plugin.compile_log.record import CompileSpan, Key, OpenSpans, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, PhaseSpan
 from tb_torchcompile_plugin.profile.columns import Int64s, to_seconds, within
 from tb_torchcompile_plugin.profile.compiled.regions import logged_times

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.communication import overlap_collectives
-from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings
+from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.overview import first_change, headline_with_compile, step_sentence
-from tb_torchcompile_plugin.analysis.causes.ranking import sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario_with, span_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import predict_fix, why_nothing
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent, plural

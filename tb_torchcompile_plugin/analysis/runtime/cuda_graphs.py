@@ -17,8 +17,7 @@ from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.columns import share_percent
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origins
-from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origins, graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -12,9 +12,8 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.analysis.runtime.roofline import Precision, WorkFrom, decoded, is_shape
 from tb_torchcompile_plugin.compile_log.record import Direction
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode, LineOrigin
-from tb_torchcompile_plugin.generated_code.output_code import CodeCall
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Frame
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
 from tb_torchcompile_plugin.profile.columns import (
     Floats,

@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
 )
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice, quoted
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import (
     DefinedKernel,
     GeneratedCode,
@@ -32,7 +31,7 @@ from tb_torchcompile_plugin.generated_code.generated_code import (
     GraphPiece,
     LineOrigin,
 )
-from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, lines_of_calls
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, Frame, lines_of_calls
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, stack_lines
 from tb_torchcompile_plugin.profile import columns, steps
 from tb_torchcompile_plugin.profile.columns import Int64s, share_percent, us

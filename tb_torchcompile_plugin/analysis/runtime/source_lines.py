@@ -13,8 +13,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel, extern_lines
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
-from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel
+from tb_torchcompile_plugin.generated_code.output_code import Frame, frames
 from tb_torchcompile_plugin.profile.columns import Int64s, groups_of_equal, ordinals, values_at
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins

@@ -9,18 +9,19 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
-from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
+    ExportCall,
     Problem,
     compilations,
     compile_time_headline,
+    exports,
     none_compiled,
     phases_percent,
     phases_s,
     problems,
 )
-from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, exports
+from tb_torchcompile_plugin.analysis.compile.compile_time import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,

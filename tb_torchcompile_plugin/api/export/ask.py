@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress, finished
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError, visible
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
+from tb_torchcompile_plugin.generated_code.output_code import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
 CODE_LEFT_OUT = "not included in this file (--no-code)"

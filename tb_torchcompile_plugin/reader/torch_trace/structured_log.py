@@ -1,11 +1,13 @@
 """TORCH_TRACE logs: bytes → records → CompileSummary.
 
 Read as a stream, so size does not matter: payloads stay in the log, and their places are kept (`summary.artifacts`,
-`log_records.payload_at`). Nothing that is wrong with a log raises: it is counted in
+`structured_log.payload_at`). Nothing that is wrong with a log raises: it is counted in
 `records.unreadable` by cause, or named in `warnings` where it was read all the same.
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 from collections import Counter
@@ -18,16 +20,70 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
+from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
-from tb_torchcompile_plugin.reader.torch_trace import log_records
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.torch_names.artifacts import artifact_name
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
-from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT, PAYLOAD_MD5
+from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT, CONFIG_FIELDS, METRICS, PAYLOAD_MD5
+
+HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
+
+
+def untab(body: bytes) -> tuple[bytes, bool]:
+    """Return the payload lines without their TAB, and whether foreign lines are between them."""
+    body = body.removeprefix(b"\r")
+    if body.count(b"\n") == body.count(b"\n\t"):
+        return body[2:].replace(b"\n\t", b"\n"), False
+    lines = body[1:].split(b"\n")
+    kept = [line[1:] for line in lines if line[:1] == b"\t"]
+    return b"\n".join(kept), any(line.strip() for line in lines if line[:1] != b"\t")
+
+
+def without_tabs(record: bytes, start: int) -> bytes:
+    """Return the payload after `start` if no TABs are in it but those in front of its lines, which its md5 then proves.
+
+    So it is with all that torch writes itself, and takes half as long as `untab`.
+    """
+    return record[start + 1 :].translate(None, b"\t")
+
+
+def with_unix_lines(payload: bytes) -> bytes:
+    """Return the payload as it was before something copied the log with CR LF at the end of lines."""
+    return payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
+
+
+def has_md5(payload: bytes, md5: object) -> bool:
+    """Whether this is the md5 of the payload, in hexadecimal digits."""
+    return hashlib.md5(payload, usedforsecurity=False).hexdigest() == md5
+
+
+def payload_at(path: str, offset: int, size: int, name: str) -> str:
+    """Return the payload of the record at this place of a log; for settings, that field of its metrics.
+
+    Raises UserError if the file cannot be opened or has changed since the place was noted.
+    """
+    with contextlib.closing(open_source(path)) as source:
+        raw = source.read(offset, size)
+    head = HEAD.match(raw)
+    envelope = None
+    if head and len(raw) == size:
+        with contextlib.suppress(ValueError):
+            envelope = json.loads(head["json"].decode("utf-8", "replace"))
+    if head is None or not isinstance(envelope, dict):
+        raise UserError("has changed since it was read", file=path, next_step="Reload")
+    if name in CONFIG_FIELDS:
+        metrics = envelope.get(METRICS)
+        return str(readable(str(metrics.get(name, "")))) if isinstance(metrics, dict) else ""
+    if not envelope.get(PAYLOAD_MD5):  # of an unknown kind: it is all in the envelope
+        return json.dumps(envelope.get(name))
+    payload, _ = untab(raw[head.end() :].removesuffix(b"\n"))
+    unix = with_unix_lines(payload)
+    return (unix if has_md5(unix, envelope.get(PAYLOAD_MD5)) else payload).decode("utf-8", "replace")
+
 
 _NO_REASON = "torch 2.4 does not log the reason"
 
@@ -97,7 +153,7 @@ def log_identity(path: str) -> LogIdentity:
     starts, ends = _TIME.search(head), _TIME.findall(tail)
     return LogIdentity(
         rank=rank_of(path, head),
-        pid=next((_pid(match["pid"]) for match in log_records.HEAD.finditer(head)), None),
+        pid=next((_pid(match["pid"]) for match in HEAD.finditer(head)), None),
         start_ns=_to_ns(starts[1]) if starts else None,
         end_ns=_to_ns(ends[-1]) if ends else None,
     )
@@ -203,7 +259,7 @@ class _LogReader:
             self._log.records.unreadable[source.problem] += 1
 
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
-        head = log_records.HEAD.match(raw)
+        head = HEAD.match(raw)
         if head is None:
             is_cut_off = is_last and raw[:1] == b"V"
             if raw.strip():
@@ -248,8 +304,8 @@ class _LogReader:
             if raw[start:].strip():
                 self._damage("lines that belong to no record")
             return None
-        payload = log_records.without_tabs(raw, start)
-        if not log_records.has_md5(payload, md5):
+        payload = without_tabs(raw, start)
+        if not has_md5(payload, md5):
             payload = self._repaired(raw[start:], md5, is_last)
         try:
             return payload.decode()
@@ -258,12 +314,12 @@ class _LogReader:
             return payload.decode("utf-8", "replace")
 
     def _repaired(self, body: bytes, md5: object, is_last: bool) -> bytes:
-        payload, foreign = log_records.untab(body)
+        payload, foreign = untab(body)
         if foreign:
             self._damage("lines that belong to no record")
-        if log_records.has_md5(payload, md5):
+        if has_md5(payload, md5):
             return payload
-        if log_records.has_md5(unix := log_records.with_unix_lines(payload), md5):
+        if has_md5(unix := with_unix_lines(payload), md5):
             self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
             return unix
         cause = "the last payload is cut off" if is_last else "a payload does not match its md5"

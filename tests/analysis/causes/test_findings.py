@@ -15,8 +15,13 @@ from mendable import steps as of_a_ms
 from profiles import data_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, findings, span_findings
-from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
+from tb_torchcompile_plugin.analysis.causes.findings import (
+    compile_findings,
+    findings,
+    merge_findings,
+    sort_findings,
+    span_findings,
+)
 from tb_torchcompile_plugin.analysis.causes.registry import BY_ID, CAUSES
 from tb_torchcompile_plugin.analysis.finding import (
     SEVERITIES,

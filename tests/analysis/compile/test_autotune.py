@@ -6,7 +6,7 @@ from typing import Any
 from compile_records import artifact, envelope, mark, summary_of
 from profiles import data_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
+from tb_torchcompile_plugin.analysis.compile.compile_time import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -1,8 +1,7 @@
 """Calls of torch.export."""
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile.compilations import compilations
-from tb_torchcompile_plugin.analysis.compile.exports import exports
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, exports
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 

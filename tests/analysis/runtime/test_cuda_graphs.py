@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.formatting import significant
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport, cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
-from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.gpu.captures import graph_runs
 from traces import Event, kernel, slice_
 
 STATES = {

@@ -19,7 +19,7 @@ import pytest
 
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.api.indexing import index, pool
+from tb_torchcompile_plugin.api.indexing import pool
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
@@ -322,11 +322,11 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
         return executor
 
     monkeypatch.setattr(pool, "_pool", pool_)
-    outcomes = list(in_processes(index.plan(str(job))[0], 1))
+    outcomes = list(in_processes(pool.plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
-    (first, *_), _ = index.plan(str(job))
+    (first, *_), _ = pool.plan(str(job))
     assert first.worker.spans == [] and first.worker.digests == {}
     assert first == first._replace(worker=replace(first.worker))

@@ -17,8 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
-from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import payload_at, read_log
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS
 
 NAME = "dedicated_log_torch_trace_abc.log"

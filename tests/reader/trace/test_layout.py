@@ -13,8 +13,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.profile.columns import Int64s
 from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-from tb_torchcompile_plugin.reader.trace.layout import EventBatch, Layout
-from tb_torchcompile_plugin.reader.trace.numbers import PADDING, thousandths, whole_numbers
+from tb_torchcompile_plugin.reader.trace.layout import PADDING, EventBatch, Layout, thousandths, whole_numbers
 
 PYTHON = (
     '"ph": "X", "cat": "python_function", "name": "train.py(7): step", "pid": 5, "tid": 5,\n'

@@ -2,11 +2,7 @@
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.conditions import (
-    InvalidGateError,
-    parse_condition,
-    read_settings,
-)
+from tb_torchcompile_plugin.analysis.compare.gate import InvalidGateError, parse_condition, read_settings
 from tb_torchcompile_plugin.analysis.compare.measures import METRICS
 
 
