@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tb_torchcompile_plugin.api.indexing import pool
+from tb_torchcompile_plugin.api.indexing.index import attempt
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.cli import index
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
@@ -47,7 +47,7 @@ def of_commands(lines: list[str]) -> list[str]:
 def indexing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`index` in the process of the test: processes have tests of their own."""
     monkeypatch.setattr(
-        index, "in_processes", lambda orders, workers: ((one, pool.attempt(one)) for one in orders)
+        index, "in_processes", lambda orders, workers: ((one, attempt(one)) for one in orders)
     )
     return command_line(capsys, "index")
 

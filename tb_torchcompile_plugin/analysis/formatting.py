@@ -1,4 +1,7 @@
-"""Format numbers and names in sentences, the same way in the tab, in the terminal and in findings."""
+"""Format numbers and names in sentences, and describe columns whose field names do not say how they are shown.
+
+The same way in the tab, in the terminal and in findings.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Answers as bytes, the same from a server and in a file."""
+"""Answers as bytes, the same from a server and in a file; and results of analyses as events of a trace."""
 
 import os
 import re

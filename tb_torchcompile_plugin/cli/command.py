@@ -124,17 +124,10 @@ def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     index.add_argument("logdir", help="a folder or one trace; a path or a URL")
     index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
-    engine = index.add_mutually_exclusive_group()
-    engine.add_argument(
+    index.add_argument(
         "--workers", type=_count, metavar="N", help="number of processes (default: one per core)"
     )
-    engine.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        default="",
-        help="use the workers of this Dask scheduler, such as tcp://host:8786",
-    )
-    index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.scheduler, a.out))
+    index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.out))
 
 
 def _count(text: str) -> int:

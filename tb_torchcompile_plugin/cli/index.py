@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import closing
 
 from tb_torchcompile_plugin.api.catalog import no_trace
-from tb_torchcompile_plugin.api.indexing.pool import in_processes, on_cluster, plan
+from tb_torchcompile_plugin.api.indexing.index import in_processes, plan
 from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
@@ -17,15 +17,15 @@ _FREE_SPACE = (
 _MAX_WARNINGS = 50  # traces that could not be read, by name; the others are counted
 
 
-def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> None:
+def show_index(logdir: str, workers: int | None, out: str) -> None:
     """Write the digests and print a summary. workers: number of processes, None for one per core.
 
-    Raises UserError if nothing could be read, if the disk is full, and if the scheduler cannot be reached.
+    Raises UserError if nothing could be read, and if the disk is full.
     """
     orders, warnings = plan(logdir, out)
     kinds: Counter[str] = Counter()
     total = sum(order.span.file.size for order in orders)
-    answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers or usable_cores())
+    answers = in_processes(orders, workers or usable_cores())
     with bar_on_stderr() as bar, closing(answers) as outcomes:
         task = bar.add_task(f"0 of {len(orders)} traces", total=total)
         for order, outcome in outcomes:

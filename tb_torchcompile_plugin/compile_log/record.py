@@ -1,4 +1,11 @@
-"""One compile record, and how rows of the summary are looked up. Standard library and protobuf only."""
+"""One compile record; begin and end marks of torch's compiler as spans; and how rows of the summary are looked up.
+
+torch writes a mark when a timed function starts and one when it ends, without saying which belong together.
+They nest within one thread and one compile id (a *lane*), so a stack per lane pairs them. An end without
+a beginning is counted; what never ends is closed with its parent and flagged.
+
+Standard library and protobuf only.
+"""
 
 import json
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Which kernels does an output code define, and what does it say of each?
+"""Which texts did the compiler write for one compilation, and which kernels does an output code define?
 
 Inductor writes `NAME = async_compile.triton('NAME', '''source''')`, and above it a comment that names the operators and
 the nodes of the graph that were fused. The comments are no contract of torch: what they do not say is unknown.

@@ -1,12 +1,21 @@
-"""Which calls of several ranks are one collective?
+"""Which calls of several ranks are one collective, how far are the ranks' clocks apart, and who waited for whom?
 
-Those with one id from torch; otherwise those with one sequence number of their group; otherwise the k-th that the
-group launched from a step on that all ranks have. What was launched before the recording began has no launch and
-belongs to no instance: it is counted and never guessed. Neither do calls that share a key and differ in what they do,
-or in how much.
+One collective are calls with one id from torch; otherwise those with one sequence number of their group; otherwise the
+k-th that the group launched from a step on that all ranks have. What was launched before the recording began has no
+launch and belongs to no instance: it is counted and never guessed. Neither do calls that share a key and differ in what
+they do, or in how much. A send and its recv are always counted: torch's numbers, and the ids made of them, count all
+that a rank exchanges with any other, so those of two ranks differ.
 
-A send and its recv are always counted: torch's numbers, and the ids made of them, count all that a rank exchanges with
-any other, so those of two ranks differ.
+All ranks of a collective are done with it at one time, which sets the clocks. From the first rank on, each is set by
+the median, over the collectives that it shares with one that is set already, of how much later it ended there. Then the
+offset of a rank is moved by the median of how much later it still ends than the median of the ranks; what is left after
+that shows how good the common clock is. Ranks that only send data to each other are linked by that afterwards: a
+receiver that came before its data is done with it when the sender is.
+
+A call waits until the last of its ranks has come, or until the rank has that it needs data of; the rest is transfer.
+Both sum to its duration. A rank that was not read may have come later still: then the wait is a lower bound, and what
+of the rest is transfer is unknown. A sender needs nobody, and may wait for room: until all have come that is unknown,
+too, and so it is where a root is needed, which torch does not name.
 """
 
 from collections import defaultdict

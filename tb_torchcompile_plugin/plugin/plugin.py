@@ -2,6 +2,11 @@
 
 All routes except `reading`, which stops reading a trace, are read-only. Parameters are ids from discovery, never paths:
 they are looked up, not joined to a folder. `api.routes` computes the answers.
+
+TensorBoard answers any `Host`. A page of another site could therefore point its own name to this machine (DNS
+rebinding) and read a local logdir. An address cannot be rebound. A server that is bound to all addresses, or started
+with a path prefix, is public on purpose or behind a proxy. Notebook servers, whose proxies keep the name that the
+browser uses, say so in the environment. A header of a proxy is no sign of one: a page can send the same.
 """
 
 import ipaddress

@@ -1,4 +1,8 @@
-"""How are columns of a trace looked up, and equal rows put together?"""
+"""Arithmetic on columns: look up values, put equal rows together, and sum the time that intervals cover.
+
+Intervals are half-open: sorted disjoint int64 arrays of starts and ends (ns). What users see carries its unit in its
+name.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,8 @@
-"""The compile data of one worker: its newest readable summary, its TORCH_TRACE log, or both as one."""
+"""The compile data of one worker: its newest readable summary, its TORCH_TRACE log, or both as one.
+
+What a summary holds that cannot be is taken out, and counted with the records that could not be read: sums of times fit
+into 64 bits, and phases sum to their compilation, as other modules expect.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

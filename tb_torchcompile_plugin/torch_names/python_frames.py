@@ -2,8 +2,9 @@
 
 `model.py(17): forward`: the file, the line that the function begins at, the function. The profiler cuts off the folder
 that a module was imported from, so the files of packages begin with the package (`torch/nn/functional.py`), those
-next to the script with their own name; nothing else shows that they were installed. Standard library only: this runs
-inside training.
+next to the script with their own name; nothing else shows that they were installed. Libraries that prepare data,
+compute metrics or write logs are known by name, with where that work belongs. Standard library only: this runs inside
+training.
 """
 
 import re

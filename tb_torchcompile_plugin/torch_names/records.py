@@ -1,6 +1,7 @@
-"""Records of torch's compile log: their kinds and keys, the fields of metrics, and timed functions by phase.
+"""Records of torch's compile log: kinds and keys, fields of metrics, timed functions by phase, lines of TORCH_LOGS.
 
-Both the compile log and traces name timed functions. Standard library only: this runs inside training.
+Both the compile log and traces name timed functions. Lines are printed since torch 2.3, and none of them is a contract
+of torch. Standard library only: this runs inside training.
 """
 
 import re

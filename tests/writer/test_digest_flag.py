@@ -13,7 +13,7 @@ import pytest
 
 from live import needs_torch
 from tb_torchcompile_plugin import tensorboard_trace_handler
-from tb_torchcompile_plugin.api.indexing.pool import plan, write_digest
+from tb_torchcompile_plugin.api.indexing.index import plan, write_digest
 from tb_torchcompile_plugin.job.digest.file import is_current, load
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message, compiled_of
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles, discover
@@ -108,8 +108,8 @@ def test_with_index_the_trace_is_read_once(
         "    store.ingest = once\n"
         "    def never(*_, **__):\n"
         "        raise AssertionError('read twice')\n"
-        "    from tb_torchcompile_plugin.api.indexing import pool\n"
-        "    pool.read_trace = never\n"
+        "    from tb_torchcompile_plugin.api.indexing import index\n"
+        "    index.read_trace = never\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("READ", str(tmp_path / "read"))

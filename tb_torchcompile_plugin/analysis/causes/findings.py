@@ -1,4 +1,7 @@
-"""What should be changed in a span, or in what a worker compiled?"""
+"""What should be changed in a span, or in what a worker compiled, and what first?
+
+Findings are sorted by role, severity and predicted gain; no cause is named here.
+"""
 
 from collections import deque
 from collections.abc import Collection, Iterable

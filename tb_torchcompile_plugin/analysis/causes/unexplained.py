@@ -1,4 +1,4 @@
-"""Which large part of a step has no other cause?"""
+"""Is the recording complete enough, and which large part of a step has no other cause?"""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,7 @@
 """What got faster, what slower, what appeared and what vanished between two spans, and when is compiling worth it?
 
-Everything is per average profiled step; without steps, per span. What was compiled is per process.
+Everything is per average profiled step; without steps on a side, per span. What was compiled is per process. A table
+has no rows where a side recorded none.
 """
 
 from collections import Counter, defaultdict

@@ -1,7 +1,8 @@
 """Does a run pass a gate against a baseline: did a metric rise by more than it may, and by more than noise?
 
-Inside a run all steps count as one, as they follow one another; between several baseline runs, up to one more of them.
-The larger of the two counts (see `statistics`).
+Conditions are those of the command line, and of the table [gate] of a TOML file. Inside a run all steps count as one,
+as they follow one another; between several baseline runs, up to one more of them. The larger of the two counts (see
+`statistics`).
 """
 
 import re

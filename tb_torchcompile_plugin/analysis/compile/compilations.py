@@ -1,4 +1,4 @@
-"""What was compiled, with which outcome, and what went wrong?
+"""What was compiled or exported, with which outcome, and what went wrong?
 
 One row for each frame, and one for each backward that was compiled later.
 """

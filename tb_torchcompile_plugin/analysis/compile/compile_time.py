@@ -1,4 +1,4 @@
-"""What did torch.compile cost: how long did it take, in which phases, and how much of it fell into the profile?
+"""What did torch.compile cost: how long did it take, in which phases, how much while profiling, and for autotuning?
 
 `total_s` is the union of the compilations' spans per thread, summed over threads: one compiled while another is
 being compiled on the same thread counts once.

@@ -1,4 +1,8 @@
-"""What do the panel, the report and pandas show of a job as a whole?"""
+"""What do the panel, the report and pandas show of a job as a whole, and what should be changed on one of its ranks?
+
+A rank is judged as a span on its own, except that waiting for another rank cannot be overlapped: only transfers can,
+and the rank that is waited for is named.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""Describe one row of the kernels panel, and what each category of kernels takes of the span."""
+"""Describe one row of the kernels panel, what each category takes of the span, and what one launch is.
+
+The calls of an operator stand in the generated code in the order in which they run: where there are as many of both,
+the k-th call inside a graph's execution is the k-th in its code. Calls inside CUDA graphs are unknown.
+"""
 
 import math
 from collections.abc import Iterator, Sequence

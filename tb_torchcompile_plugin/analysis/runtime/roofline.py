@@ -1,6 +1,10 @@
 """Measure how close a kernel comes to what its device can do: bandwidth and arithmetic achieved, against the peaks.
 
-Bytes and operations are those that inductor computed or a copy recorded, otherwise an estimate from recorded shapes.
+Bytes and operations are those that inductor computed or a copy recorded, otherwise an estimate from the shapes that the
+profiler recorded. There each tensor counts once, dense, whatever a kernel really reads of it. The arguments of a Triton
+kernel are all that it touches. Library operators are known whose result follows from their arguments: matrix products,
+convolutions, attention, and what ATen computes element by element or sums up.
+
 More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 

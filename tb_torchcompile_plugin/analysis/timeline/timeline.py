@@ -1,4 +1,4 @@
-"""Which rectangles does a window of the timeline show, at the level of detail that fits its width?
+"""Which rectangles does a window of the timeline show, at the level of detail that fits its width, and where is a name?
 
 `Timeline` is created once for a profile. Times count in ns from the trace's first event (`Trace.window`), so what was
 compiled before it has negative ones. Whatever a window spans, its answer has at most a few rectangles per pixel and

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from queue import PriorityQueue
 from typing import NamedTuple, TypeAlias
 
-from tb_torchcompile_plugin.api.indexing.pool import POLL_S, Order, write_digest
+from tb_torchcompile_plugin.api.indexing.index import POLL_S, Order, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 

@@ -1,9 +1,14 @@
-"""Where do the kernels of replayed CUDA graphs come from? Traces of capturing the graphs show what a replay does not.
+"""How did each call of a compiled graph run, and where do the kernels of replayed CUDA graphs come from?
 
-While a graph is captured, calls that launch run inside operators, modules and Python functions, and the GPU does
-nothing. A replay runs the same launches in the same order, without any of them. The two are joined if they have equally
-many launches of the same kinds, and the same names where the capture has them. Otherwise the origin of the kernels is
-unknown. What torch's `mark_kernels` wrote next to a kernel is shown as the module.
+A call is replayed as a CUDA graph, recorded as one, or runs kernel by kernel. The trace alone shows it: by calls into
+the runtime that launch and capture graphs, and by torch's own slices around warming up and recording. A call may hold
+several replays: inductor may cut a graph around what no CUDA graph holds.
+
+Traces of capturing the graphs show what a replay does not. While a graph is captured, calls that launch run inside
+operators, modules and Python functions, and the GPU does nothing. A replay runs the same launches in the same order,
+without any of them. The two are joined if they have equally many launches of the same kinds, and the same names where
+the capture has them. Otherwise the origin of the kernels is unknown. What torch's `mark_kernels` wrote next to a kernel
+is shown as the module.
 """
 
 import re

@@ -1,7 +1,9 @@
-"""Which kernels ran, of which category, which compilation launched them, and what did launching cost?
+"""Which kernels ran, of which category, which compilation launched them, and how busy was each GPU?
 
-GPU work by device; on the CPU inductor's C++ kernels, where torch was asked to name them. The categories of a device
-sum to its summed GPU event time exactly, and so do its kernel rows.
+GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else; on the CPU inductor's C++ kernels, where
+torch was asked to name them. Busy time is the union of its intervals on a device, in integer nanoseconds, and
+compute + exposed communication + exposed memory + idle = span. The categories of a device sum to its summed GPU event
+time exactly, and so do its kernel rows.
 
 A launch is one call into the CUDA or HIP runtime or driver that put work on a GPU; the replay of a CUDA graph is one.
 Its first GPU event shows how long the work took to begin: *latency* where the stream was idle when the call began,

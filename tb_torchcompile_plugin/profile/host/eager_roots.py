@@ -1,8 +1,8 @@
-"""Which host operators ran eager? Those that start outside of everything that torch.compile made.
+"""Which host operators ran eager, and which loop of the program launches the same few of them again and again?
 
-Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, calls of
-packages, and compiling. Of nested eager operators the outermost counts; compiled code that runs inside it is no part
-of its time.
+Eager are those that start outside of everything that torch.compile made. Compiled are regions, the lookups before them,
+backward graphs with the autograd nodes that call them, calls of packages, and compiling. Of nested eager operators the
+outermost counts; compiled code that runs inside it is no part of its time.
 """
 
 from itertools import compress

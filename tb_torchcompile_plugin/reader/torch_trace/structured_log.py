@@ -1,8 +1,9 @@
 """TORCH_TRACE logs: bytes → records → CompileSummary.
 
-Read as a stream, so size does not matter: payloads stay in the log, and their places are kept (`summary.artifacts`,
-`structured_log.payload_at`). Nothing that is wrong with a log raises: it is counted in
-`records.unreadable` by cause, or named in `warnings` where it was read all the same.
+A record is a line `V1121 03:04:07.471000 1027 torch/…py:2126] {envelope}`, then its payload with a TAB in front of each
+line. The log is read as a stream, so size does not matter: payloads stay in it, and their places are kept
+(`summary.artifacts`, `payload_at`). Nothing that is wrong with a log raises: it is counted in `records.unreadable` by
+cause, or named in `warnings` where it was read all the same.
 """
 
 import contextlib

@@ -10,6 +10,7 @@
 
 Heads recur in many events and are decoded once. The times of all events of one kind are converted together, and so are
 their args, for the fields that this kind needs. An event that differs in anything is left to the JSON decoder, as text.
+Eight bytes are one word, the first its lowest byte, so that numpy works on all digits of a number together.
 """
 
 import re

@@ -19,8 +19,8 @@ import pytest
 
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.api.indexing import pool
-from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, write_digest
+from tb_torchcompile_plugin.api.indexing import index
+from tb_torchcompile_plugin.api.indexing.index import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest
@@ -142,7 +142,7 @@ def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pyt
             raise ZeroDivisionError
         return write(order)
 
-    monkeypatch.setattr(pool, "write_digest", mistaken)
+    monkeypatch.setattr(index, "write_digest", mistaken)
     status, _, err = run(job)
     assert status == 0 and "cannot be read (ZeroDivisionError)" in err and len(digests(job)) == 2
 
@@ -217,13 +217,13 @@ class TestProcesses:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text(
             "import os, signal\n"
-            "from tb_torchcompile_plugin.api.indexing import pool\n"
-            "read = pool._read\n"
+            "from tb_torchcompile_plugin.api.indexing import index\n"
+            "read = index._read\n"
             "def deadly(file):\n"
             f"    if {DEADLY!r} in file.name:\n"
             "        os.kill(os.getpid(), signal.SIGKILL)\n"
             "    return read(file)\n"
-            "pool._read = deadly\n"
+            "index._read = deadly\n"
         )
         path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
         monkeypatch.setenv("PYTHONPATH", path)
@@ -311,7 +311,7 @@ def command_of(pid: int) -> str:
 
 def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may be killed when it is at nothing."""
-    made = pool._pool
+    made = index._pool
     broken: list[bool] = []
 
     def pool_(workers: int) -> Any:
@@ -321,12 +321,12 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
             executor.__dict__["_broken"] = "killed"
         return executor
 
-    monkeypatch.setattr(pool, "_pool", pool_)
-    outcomes = list(in_processes(pool.plan(str(job))[0], 1))
+    monkeypatch.setattr(index, "_pool", pool_)
+    outcomes = list(in_processes(index.plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
-    (first, *_), _ = pool.plan(str(job))
+    (first, *_), _ = index.plan(str(job))
     assert first.worker.spans == [] and first.worker.digests == {}
     assert first == first._replace(worker=replace(first.worker))

@@ -1,17 +1,16 @@
-"""Orders carried out by processes of this machine, as many at a time as there are workers."""
+"""Write the missing digests of a logdir, with as many processes of this machine as there are workers."""
 
 import errno
-import logging
 import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -177,69 +176,6 @@ def _pool(workers: int) -> futures.ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each process for the others.
     return futures.ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
-
-
-_log = logging.getLogger(__name__)
-_PATIENCE_S = 30  # until a scheduler answers; chosen by hand
-_KILLED = "KilledWorker"  # the class is in distributed, which need not be there
-_NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
-
-
-def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Attempted], None, None]:
-    """Carry out orders where a scheduler of Dask decides; yield each with its outcome as it is done.
-
-    What workers were killed at too often for the scheduler is read once more at the end, one after the other: others
-    may have been to blame. Raises UserError where there is no scheduler, or none any more.
-    """
-    with _executor(address) as executor:
-        running = {executor.submit(attempt, order): order for order in orders}
-        lost: list[Order] = []
-        for future in futures.as_completed(running):
-            error = None if future.cancelled() else future.exception()
-            if type(error).__name__ == _KILLED:
-                lost.append(running[future])
-            else:
-                yield running[future], _outcome(future, running[future], address)
-        for order in lost:
-            yield order, _outcome(executor.submit(attempt, order), order, address)
-
-
-def _outcome(future: futures.Future[Attempted], order: Order, address: str) -> Attempted:
-    try:
-        return future.result()
-    except futures.CancelledError as error:
-        raise UserError(
-            f"the scheduler at {address} disappeared",
-            next_step="Start it, then run this again: it continues where it stopped",
-        ) from error
-    except Exception as error:  # a worker was killed too often, or cannot run this at all
-        return failed(
-            order,
-            f"a worker of the cluster could not read it ({type(error).__name__}: {error})",
-            "Check the worker's log: it needs this version of this package, and enough memory",
-        )
-
-
-@contextmanager
-def _executor(address: str) -> Iterator[futures.Executor]:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise UserError(
-            f"--scheduler needs a package that is not installed ({error})", next_step=_NOT_INSTALLED
-        ) from error
-    logging.getLogger("distributed").handlers[:] = [logging.NullHandler()]  # what matters is raised
-    try:
-        client = Client(address, timeout=_PATIENCE_S)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"no Dask scheduler responds at {address} ({error})",
-            next_step="Pass the address that `dask scheduler` prints, such as tcp://host:8786",
-        ) from error
-    with client:
-        if not client.scheduler_info()["workers"]:
-            _log.warning("the scheduler at %s has no workers yet: waiting for some", address)
-        yield client.get_executor(pure=False)
 
 
 def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
