@@ -43,8 +43,8 @@ from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
-from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_search, timeline_window
+from tb_torchcompile_plugin.analysis.timeline.slice import timeline_search, timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.catalog import baseline_ref
 from tb_torchcompile_plugin.api.read_queue import Progress

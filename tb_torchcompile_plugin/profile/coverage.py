@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
 from tb_torchcompile_plugin.torch_names import slices

@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.profile.columns import (
     within,
 )
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

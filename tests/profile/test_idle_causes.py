@@ -16,7 +16,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows

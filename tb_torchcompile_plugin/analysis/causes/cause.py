@@ -37,7 +37,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
 from tb_torchcompile_plugin.generated_code.output_code import Frame as SourceFrame
 from tb_torchcompile_plugin.profile.columns import Intervals, covered_ns, host_slices, share_percent, union
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work, ran_packages
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData

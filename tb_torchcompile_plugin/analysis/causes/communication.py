@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import Int64s
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN, gpu_queue, overlappable_share
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import model

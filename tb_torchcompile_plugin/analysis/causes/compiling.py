@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural, seconds
 from tb_torchcompile_plugin.profile.columns import Intervals, covered_ns, host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
-from tb_torchcompile_plugin.profile.gpu.launches import busy
+from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.model.attribution import Attribution
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES

@@ -26,7 +26,8 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import (
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import Int64s
-from tb_torchcompile_plugin.profile.gpu.launches import Device, device_properties, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.runtime import compiled_regions, step_break
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
-from tb_torchcompile_plugin.profile.gpu.launches import device_properties, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSit
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import kernels, python_frames, slices
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach

@@ -7,7 +7,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import (
     clock,
     least_step,

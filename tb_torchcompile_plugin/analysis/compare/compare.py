@@ -41,7 +41,7 @@ from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData

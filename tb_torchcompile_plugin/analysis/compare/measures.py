@@ -36,7 +36,8 @@ from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_step_ns, job_step_us
 from tb_torchcompile_plugin.profile.columns import Int64s, covered_ns, us
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     StepWindows,

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.columns import Int64s, us, within
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, calls_by_id, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_around, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped

@@ -36,7 +36,8 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time

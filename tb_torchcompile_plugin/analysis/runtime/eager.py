@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.columns import (
     us,
     within,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time

@@ -34,7 +34,8 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
-from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, device_properties, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps
 from tb_torchcompile_plugin.reader.arrays import grouped

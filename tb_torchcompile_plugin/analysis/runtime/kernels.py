@@ -33,10 +33,9 @@ from tb_torchcompile_plugin.generated_code.generated_code import (
 )
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, Frame, lines_of_calls
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, stack_lines
-from tb_torchcompile_plugin.profile import columns, steps
+from tb_torchcompile_plugin.profile import columns, gpu_work, steps
 from tb_torchcompile_plugin.profile.columns import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
-from tb_torchcompile_plugin.profile.gpu import launches
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
@@ -161,7 +160,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
     total, counted = int(rows.dur.sum()), launched_in_steps(profile, rows)
     alone_of = alone_ns(trace, rows, kernels, counted)
     # Where the host is ahead, steps launch more work than they last.
-    busy_ns = launches.busy(trace, rows.index[counted]).total_ns
+    busy_ns = gpu_work.busy(trace, rows.index[counted]).total_ns
     wall_ns = max(int(profile.of(steps.step_ns).sum()) or last - first, busy_ns)
     externs = profile.of(extern_lines)[rows.device]
     peaks = {peak.device: peak for peak in profile.of(roofline.device_peaks)[0]}

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums, us
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree, merged_stacks
 from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operator_calls
 from tb_torchcompile_plugin.profile.profile import Profile

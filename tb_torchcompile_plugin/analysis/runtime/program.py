@@ -21,7 +21,8 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_step
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.profile.columns import Int64s, codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
-from tb_torchcompile_plugin.profile.gpu.launches import device_names, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -30,7 +30,8 @@ from tb_torchcompile_plugin.profile.columns import (
     us,
     values_of,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import Launches, device_names, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile

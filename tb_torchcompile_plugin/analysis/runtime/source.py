@@ -22,7 +22,8 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerSite, ledger, site_sentence
 from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, function_ns, launch_ns, shares
 from tb_torchcompile_plugin.profile.columns import Int64s, share_percent, us
-from tb_torchcompile_plugin.profile.gpu.launches import Device, gpu_work
+from tb_torchcompile_plugin.profile.gpu.launches import Device
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -18,7 +18,8 @@ from tb_torchcompile_plugin.generated_code.output_code import Frame, frames
 from tb_torchcompile_plugin.profile.columns import Int64s, groups_of_equal, ordinals, values_at
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
-from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -23,7 +23,8 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     TrackSlices,
 )
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns
-from tb_torchcompile_plugin.profile.gpu.launches import GpuWork, busy, gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES

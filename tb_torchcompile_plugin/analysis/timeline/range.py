@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.columns import (
     union,
     us,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import GpuWork, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 
 _MAX_ROWS = 8  # threads, kernels and host slices that are shown
 

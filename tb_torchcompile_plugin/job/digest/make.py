@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.profile.columns import (
     subtract,
     sums,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, attributions_of, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Int64s, Mask, codes_of, host_slices, mask_of
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor

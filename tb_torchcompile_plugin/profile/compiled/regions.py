@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation,
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns, host_slices, joined, union
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
-from tb_torchcompile_plugin.profile.gpu.launches import busy
+from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -34,7 +34,8 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.compiled.regions import marks_graphs
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work, launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import CaptureTrace, Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, ranges
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import has_gpu_records

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.columns import (
     sums,
 )
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, marks_graphs, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, profiled_time
 from tb_torchcompile_plugin.torch_names import slices

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Int64s, distinct, mask_of, sums, values_at
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, Mask, union
 from tb_torchcompile_plugin.profile.compiled.regions import all_breaks, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo

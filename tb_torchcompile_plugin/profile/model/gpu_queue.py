@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.columns import (
     subtract,
     union,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import busy, busy_until, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 

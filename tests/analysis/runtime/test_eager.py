@@ -11,7 +11,8 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.profile.columns import Intervals, subtract, union, within
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
 from traces import AUTOGRAD, kernel, launch, slice_, step
 

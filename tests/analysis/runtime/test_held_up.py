@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import IdleReason, idle_culprits
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.columns import subtract
-from tb_torchcompile_plugin.profile.gpu.launches import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from traces import Event, in_steps, launch, slice_
 

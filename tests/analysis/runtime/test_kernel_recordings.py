@@ -18,7 +18,8 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kern
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launches import gpu_work, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 

@@ -16,8 +16,8 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import host_inside, timeline_range
-from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, timeline_search
+from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_search, timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.columns import us
 from timeline_reference import Slice, ns, slices_of
