@@ -13,8 +13,8 @@ from rich.console import Console
 from tb_torchcompile_plugin.api.indexing.index import attempt
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.cli import index
-from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli.text import print_screen
 
 Run = Callable[..., tuple[int, str, str]]
 LINES, COLUMNS = 60, 120  # of a terminal

@@ -40,7 +40,7 @@ from tb_torchcompile_plugin.analysis.compare.gate import gate, read_settings
 from tb_torchcompile_plugin.analysis.runtime.kernels import Kernels, kernel_table
 from tb_torchcompile_plugin.api.bodies import body_of
 from tb_torchcompile_plugin.api.session import open_logdir
-from tb_torchcompile_plugin.cli.gate import junit, markdown, recorded_runs
+from tb_torchcompile_plugin.cli.compare import junit, markdown, recorded_runs
 from tb_torchcompile_plugin.cli.watch import watch
 from tb_torchcompile_plugin.errors import UserError, visible
 from tb_torchcompile_plugin.logdir.compile_status import CompileStatus, host_name

@@ -15,9 +15,8 @@ from tb_torchcompile_plugin.analysis.compare.gate import InvalidGateError
 from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli import text_table
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
-from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.compare import add_baseline, add_gate, is_gate, show_comparison, show_gate
 from tb_torchcompile_plugin.cli.export import add_export
-from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.watch import watch
 from tb_torchcompile_plugin.cli.what_if import show_what_if

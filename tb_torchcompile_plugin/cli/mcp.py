@@ -13,8 +13,8 @@ import msgspec
 
 from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
-from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report, search
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
+from tb_torchcompile_plugin.api.answers.show import Logdir, bounded_report, search
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import Ids, ids_of, newest_span
 from tb_torchcompile_plugin.api.report import Report

@@ -27,13 +27,26 @@ from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Mask, indices_in
-from tb_torchcompile_plugin.profile.model.clock import USUAL_NS, Clock, clock, least, without_overhead
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue, overlappable_share
-from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, averaged, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    LaunchSequence,
+    averaged,
+    gpu_queue,
+    launch_sequence,
+    overlappable_share,
+)
+from tb_torchcompile_plugin.profile.model.model import (
+    CALL_NS,
+    USUAL_NS,
+    Clock,
+    Model,
+    clock,
+    least,
+    model,
+    without_overhead,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, compiling_steps, incomplete_steps, step_time
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
+from tb_torchcompile_plugin.torch_names.slices import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
 _UNCHANGED: Mapping[int, Change] = MappingProxyType({})

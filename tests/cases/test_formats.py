@@ -10,12 +10,8 @@ import pytest
 
 from compile_records import line, mark
 from served import ask_span, make_client, make_plugin
-from tb_torchcompile_plugin.cli.answers.screen import (
-    NOTHING_COMPILED_SHOWS,
-    NOTHING_IN_A_PART,
-    NOTHING_TO_CHANGE,
-)
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli.text import NOTHING_COMPILED_SHOWS, NOTHING_IN_A_PART, NOTHING_TO_CHANGE
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import in_steps, launch, slice_

@@ -16,7 +16,7 @@ from gates import a_run, add_break, add_recompile, judged, slow_down
 from tb_torchcompile_plugin.analysis.compare.gate import gate, read_settings
 from tb_torchcompile_plugin.analysis.compare.measures import METRICS, Measure, MeasuredItem
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown
+from tb_torchcompile_plugin.cli.compare import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
 from traces import kernel, slice_, write_trace
 

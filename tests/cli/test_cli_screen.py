@@ -12,8 +12,8 @@ import pytest
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.overview import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, read_report
-from tb_torchcompile_plugin.cli.answers.screen import NOTHING_IN_A_PART
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli.text import NOTHING_IN_A_PART
 from terminal import Run, command_line, of_commands, screen_lines
 
 DATA = Path(__file__).parents[1] / "data"

@@ -12,7 +12,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, waits
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from tb_torchcompile_plugin.reader.memo import answers_of
 
 pytestmark = pytest.mark.slow

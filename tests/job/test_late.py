@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.job.instances import blame
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import waited_in_steps
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from traces import Event
 
 MS = 1_000_000

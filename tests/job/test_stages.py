@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.job.as_early import job_clocks, stages, step_of_job_ns
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from traces import Event
 
 CALL, LATENCY, GAP, TRANSFER, BATCHES = 5_000, 5_000, 1_000, 20_000, 4

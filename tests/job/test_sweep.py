@@ -14,8 +14,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job.as_early import job_clocks, step_of_job_ns, tied, without_excess
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.profile.model.model import Model, Replayed, model, replay
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, model, recorded_clock, replay
 from traces import Event
 
 NEVER = np.iinfo(np.int64).min // 2

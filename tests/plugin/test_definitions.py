@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.plugin import plugin as definitions
-from tb_torchcompile_plugin.profile.host.thread_activity import HostKind
+from tb_torchcompile_plugin.profile.gpu.idle import HostKind
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind
 from tb_torchcompile_plugin.torch_names.kernels import Category
 from tb_torchcompile_plugin.torch_names.records import Phase

@@ -15,9 +15,14 @@ from profiles import profile_in, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import (
+    HOST_KINDS,
+    ThreadActivity,
+    causes_in,
+    causes_of,
+    idle_gaps,
+)
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -8,8 +8,7 @@ import pytest
 
 from profiles import profile_with
 from tb_torchcompile_plugin.profile.model.attribution import line_lookups
-from tb_torchcompile_plugin.profile.model.clock import without_overhead
-from tb_torchcompile_plugin.profile.model.model import model, replay
+from tb_torchcompile_plugin.profile.model.model import model, replay, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 from traces import Event, launch, slice_

@@ -14,16 +14,16 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits
-from tb_torchcompile_plugin.profile.model.clock import (
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.model import (
     USUAL_NS,
     clock,
+    model,
     profiler_overhead,
     recorded_clock,
+    replay,
     without_overhead,
 )
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, MAIN, Event, in_steps, launch, slice_
 

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus, utiliz
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart, step_breakdown
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.coverage import coverage
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     SteadySteps,

@@ -23,8 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_repor
 from tb_torchcompile_plugin.profile.columns import Int64s, mask_at, us
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs

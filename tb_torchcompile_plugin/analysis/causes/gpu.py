@@ -29,9 +29,8 @@ from tb_torchcompile_plugin.profile.columns import Int64s
 from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, launch_sequence
+from tb_torchcompile_plugin.profile.model.model import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.caches import NUMERICS

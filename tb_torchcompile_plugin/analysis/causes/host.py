@@ -19,8 +19,12 @@ from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import Int64s, within
 from tb_torchcompile_plugin.profile.model import attribution
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, culprits, location_of
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    HostSegments,
+    gpu_queue,
+    host_segments,
+    launch_sequence,
+)
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, samples

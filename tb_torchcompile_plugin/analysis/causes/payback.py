@@ -31,8 +31,7 @@ from tb_torchcompile_plugin.profile.columns import Int64s, indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches, ran_packages
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_lengths, step_time, unprofiled_steps
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view

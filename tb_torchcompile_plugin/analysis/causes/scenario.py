@@ -20,8 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     step_picture,
     time_unit,
 )
-from tb_torchcompile_plugin.profile.model.clock import without_overhead
-from tb_torchcompile_plugin.profile.model.model import Model, model
+from tb_torchcompile_plugin.profile.model.model import Model, model, without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepTime, step_time
 

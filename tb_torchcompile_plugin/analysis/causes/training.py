@@ -21,14 +21,19 @@ from tb_torchcompile_plugin.profile.columns import Int64s, called_by, codes_of, 
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.model.attribution import culprits, most_called_at
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.nest import outermost_ancestor
 from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
-from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
+from tb_torchcompile_plugin.torch_names.slices import (
+    LABEL,
+    PAIRED,
+    PYTHON_FUNCTION,
+    is_group_call,
+    is_zero_grad,
+    operation_of,
+)
 
 # Chosen on the external programs of docs/benchmarks.md.
 _BATCHED = 4  # micro-batches per step, from which a larger batch is advised

@@ -8,16 +8,17 @@ from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.model.clock import (
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, launch_sequence
+from tb_torchcompile_plugin.profile.model.model import (
+    Model,
     clock,
     least_step,
+    model,
     profiler_overhead,
     recorded_clock,
+    replay,
     without_overhead,
 )
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
 

@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.job.instances import blame, calls, clocks, instances
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps
 from tb_torchcompile_plugin.profile.columns import indices_in
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue
 
 
 class RankFindings(Findings, frozen=True):

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
 from tb_torchcompile_plugin.profile.columns import sums
-from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
+from tb_torchcompile_plugin.profile.model.launch_sequence import OVERLAP_GAIN
 
 # Chosen by eye on the recordings, except for the ratio.
 FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers

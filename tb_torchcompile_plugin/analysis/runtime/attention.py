@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import (
     shapes_in,
 )
 from tb_torchcompile_plugin.profile.columns import Int64s, mask_of
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators

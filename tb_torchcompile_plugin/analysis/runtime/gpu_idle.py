@@ -10,8 +10,15 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import column_head
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import Int64s, codes_of, covered_ns, subtract, sums, us, within
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
+from tb_torchcompile_plugin.profile.gpu.idle import (
+    HOST_KINDS,
+    Gaps,
+    HostKind,
+    ThreadActivity,
+    busy_intervals,
+    causes_of,
+    idle_gaps,
+)
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,

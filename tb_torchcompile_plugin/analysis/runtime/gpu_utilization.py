@@ -22,10 +22,9 @@ from tb_torchcompile_plugin.profile.columns import (
     share_percent,
     us,
 )
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import HOST_KINDS, ThreadActivity, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import is_replay
 

@@ -31,10 +31,15 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
-from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import (
+    HOST_KINDS,
+    HostKind,
+    ThreadActivity,
+    busy_intervals,
+    idle_gaps,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.model.attribution import culprits_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
     host_timeline,

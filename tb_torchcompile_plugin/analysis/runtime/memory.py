@@ -29,8 +29,13 @@ from tb_torchcompile_plugin.profile.columns import (
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
-from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES, DEVICE_TYPES
+from tb_torchcompile_plugin.profile.host.host_tree import (
+    CPU_TYPES,
+    DEVICE_TYPES,
+    HostTree,
+    bounds_in,
+    host_tree,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -19,8 +19,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums, us
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.host_tree import host_tree, merged_stacks
-from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operator_calls
+from tb_torchcompile_plugin.profile.host.host_tree import forwards, host_tree, merged_stacks, operator_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of

@@ -26,8 +26,7 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls, site_names
+from tb_torchcompile_plugin.profile.host.host_tree import host_tree, operator_calls, site_names
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -7,8 +7,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, column_head, duration, percent, plural
 from tb_torchcompile_plugin.profile.columns import Int64s, Mask, distinct, mask_of, sums, us
-from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks, host_tree, plain_names
-from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
+from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks, host_tree, plain_names, site_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, readable_function

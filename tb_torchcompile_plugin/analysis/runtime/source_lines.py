@@ -20,8 +20,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
+from tb_torchcompile_plugin.profile.host.host_tree import host_tree, site_names, site_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around_slices, samples
 from tb_torchcompile_plugin.torch_names.python_frames import (

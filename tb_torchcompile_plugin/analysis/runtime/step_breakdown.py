@@ -41,9 +41,9 @@ from tb_torchcompile_plugin.profile.columns import (
     us,
 )
 from tb_torchcompile_plugin.profile.coverage import coverage
+from tb_torchcompile_plugin.profile.gpu.idle import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS, HostKind, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category

@@ -9,10 +9,13 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
-from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, is_truncated, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    gpu_queue,
+    host_segments,
+    is_truncated,
+    launch_sequence,
+)
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, clock, gpu_windows, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows
 from tb_torchcompile_plugin.torch_names.slices import call_kind

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.timeline.items import has_unix_time
+from tb_torchcompile_plugin.analysis.timeline.items import Points, has_unix_time, layout, user_kernels
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
     COLORS,
     Color,
@@ -25,7 +25,6 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     TraceRows,
     TrackSlices,
 )
-from tb_torchcompile_plugin.analysis.timeline.layout import Points, layout, user_kernels
 from tb_torchcompile_plugin.errors import BadRequest, visible
 from tb_torchcompile_plugin.profile.columns import Int64s, us
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work

@@ -16,12 +16,11 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import NO_LIMITS, AnswerLimits, Commands, selected
-from tb_torchcompile_plugin.api.answers.search import Logdir, bounded_report
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
-from tb_torchcompile_plugin.api.answers.show import Shown
+from tb_torchcompile_plugin.api.answers.show import Logdir, Shown, bounded_report
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
-from tb_torchcompile_plugin.cli.answers.screen import print_screen
+from tb_torchcompile_plugin.cli.text import print_screen
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 

@@ -35,9 +35,9 @@ from tb_torchcompile_plugin.profile.samples import (
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
-from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.operators import is_backward
 from tb_torchcompile_plugin.torch_names.python_frames import is_library_work
+from tb_torchcompile_plugin.torch_names.slices import is_communication
 
 HostCauseKind = Literal[
     "nothing",

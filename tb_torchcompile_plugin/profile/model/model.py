@@ -5,20 +5,23 @@ program is a change of these columns; `replay` walks them again. With the record
 back.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Int64s, Mask, sums
-from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
+from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Intervals, Mask, sums
+from tb_torchcompile_plugin.profile.model.attribution import line_lookups
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    GpuQueue,
     LaunchSequence,
+    gpu_queue,
     host_segments,
     launch_sequence,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import bounds_by_device, is_gpu_bound_by, unprofiled_host_step_ns
 
 CALL_NS = 5_000  # of a call that does not wait, where no other call shows it; chosen by eye
 _RETURN_NS = 20_000  # a call returns at most this long after the end of its wait; chosen on the recordings
@@ -179,3 +182,186 @@ def _walk(
         late = max([late, *(end + returns - back for end in done)])
         delays.append(late)
     return starts, stops, delays
+
+
+class Clock(NamedTuple):
+    """Mean length of a step (ns)."""
+
+    host: float
+    device: int  # the slowest one; -1 where none has the work of two steps
+    step: float  # by the clock of the bottleneck
+
+
+def recorded_clock(profile: Profile) -> Clock:
+    """Return the clock of the steps as recorded. Raises IndexError where the launch sequence is empty."""
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
+    return clock(lane, queue, Replayed(lane.begin, lane.end, queue.start, queue.end))
+
+
+def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
+    """Return the clock of a launch sequence and its queue with these times: the mean over the steady steps."""
+    marks = times.begin[lane.marks]
+    # A sequence of one call takes no time.
+    lengths = np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
+    host = float(lengths[lane.steady].mean())
+    windows = gpu_windows(lane, queue, times)
+    if not windows:
+        return Clock(host, -1, host)
+    device, steps = max(windows.items(), key=lambda item: item[1].mean)
+    inside = (queue.device == device) & np.isin(_step_of_work(lane, queue), steps.rows)
+    work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
+    is_gpu_bound = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
+    step = steps.mean if is_gpu_bound else host
+    return Clock(host, device, max(step, least_step(lane, queue, times)))
+
+
+def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:
+    """Return the step of each piece of work; -1 and `lane.steps` are outside of all."""
+    return np.searchsorted(lane.marks, queue.point, side="right") - 1
+
+
+def least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
+    """Return how long a step keeps its busiest stream, or CUDA graphs the busiest device (ns): no step is shorter.
+
+    A replay knows one queue per stream; the streams inside a graph share the device, as much as they did when
+    recorded.
+    """
+    if not len(queue):
+        return 0.0
+    step, count = _step_of_work(lane, queue), len(queue.free)
+    counted = np.append(lane.steady, False)[np.minimum(step, lane.steps)] & (step >= 0)
+    work = np.where(counted, times.work_end - times.work_begin, 0)
+    of_streams = np.bincount(queue.stream, work, count).max()
+    return float(max(of_streams, np.bincount(queue.device, queue.alone * work).max())) / int(
+        lane.steady.sum()
+    )
+
+
+class GpuWindows(NamedTuple):
+    """The steady steps of a model on one device (ns)."""
+
+    rows: Int64s  # among the steps
+    # From the first work of each to that of the next; of a single step to the end of its work.
+    windows: Intervals
+
+    @property
+    def mean(self) -> float:
+        """Mean length of a step."""
+        return self.windows.total_ns / len(self.rows)
+
+
+def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindows]:
+    """Return the steady steps by device, of the devices that have any whose end is known."""
+    step, by_device = _step_of_work(lane, queue), {}
+    step = np.where(step < lane.steps, step, -1)
+    work = queue.device, queue.stream, step, queue.dur, times.work_begin, times.work_end
+    for device, (rows, begin, end) in bounds_by_device(*work):
+        counted = (np.arange(len(rows)) < max(len(rows) - 1, 1)) & lane.bounded[rows]
+        counted &= lane.steady[rows] | ~(counted & lane.steady[rows]).any()
+        if counted.any():
+            by_device[device] = GpuWindows(rows[counted], Intervals(begin[counted], end[counted]))
+    return by_device
+
+
+_MOST_NS, _HALVINGS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
+_LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
+USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
+_SAME = 1.02  # steps that differ by less are as long
+_SKIPPED = 6  # halvings at once, as long as they lead to what is smaller
+_WITH_LOOKUPS_NS = 1_000  # of one slice: where it takes less, looking up lines does so in proportion
+_LEFT = 0.3  # share of a piece of time that is left, whatever was written in it
+
+
+def events_written(profile: Profile) -> Floats:
+    """Return how many slices begin and how many end in each piece of host time, half of one each."""
+    trace, pieces, lane = profile.trace, profile.of(host_segments), profile.of(launch_sequence)
+    track = np.where(pieces.row >= 0, trace.track[pieces.row], lane.track[pieces.point])
+    count = np.zeros(len(track))
+    for number in np.unique(track[track >= 0]).tolist():
+        rows = np.flatnonzero(track == number)
+        first, last = trace.track_bounds[number : number + 2].tolist()
+        begin = trace.ts[first:last]
+        end = np.sort(begin + trace.dur[first:last], kind="stable")  # which are nearly in order
+        window = pieces.begin[rows], pieces.end[rows]
+        begun = np.diff(np.searchsorted(begin, window, "right"), axis=0)[0]
+        ended = np.diff(np.searchsorted(end, window), axis=0)[0]
+        count[rows] = (begun + ended) / 2
+    return count
+
+
+def without_overhead(profile: Profile, changed: Model, slice_ns: int) -> Model:
+    """Return a changed model as if writing a slice cost nothing. slice_ns: what it cost, 0 for the model itself."""
+    recorded_model, took = profile.of(model), profile.of(host_segments).ns
+    lookups = profile.of(line_lookups) * min(1.0, slice_ns / _WITH_LOOKUPS_NS)
+    own = (recorded_model.own * _left(recorded_model.own, 1, slice_ns)).astype(np.int64)
+    left = _left(took - lookups, profile.of(events_written), slice_ns) * (1 - lookups / np.maximum(took, 1))
+    # What was queued before is work of steps like these, and shorter by as much.
+    now, then = (np.bincount(m.stream, m.dur, len(m.free)) for m in (recorded_model, changed))
+    saved = np.maximum(changed.free - changed.begin, 0) * (1 - np.minimum(then / np.maximum(now, 1), 1))
+    return changed._replace(
+        host=(changed.host * left).astype(np.int64),
+        own=np.where(changed.own == recorded_model.own, own, changed.own),
+        free=changed.free - np.where(now > 0, saved, 0).astype(np.int64),
+    )
+
+
+def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
+    """Return the remaining share of times in which this many slices were written."""
+    cost = slices * min(slice_ns, _LONGEST_NS)
+    left: Floats = np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1)
+    return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
+
+
+def profiler_overhead(profile: Profile, step_ns: float) -> int:
+    """Return what writing a slice cost (ns): a step without that cost takes as long as an unprofiled one, `step_ns`.
+
+    Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
+    the cost is the usual one at least.
+    """
+
+    def replayed(slice_ns: int) -> Clock:
+        return _clock_without(profile, profile.of(model), slice_ns)
+
+    usual = max(profile.of(_cost_ahead) or 0, USUAL_NS)
+    of_gpu = _SAME * replayed(_MOST_NS).step  # no cost makes the GPU's work shorter
+    if replayed(0).step <= of_gpu:
+        return usual
+    cost = least(lambda slice_ns: replayed(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
+    return max(cost, usual) if step_ns <= of_gpu else cost
+
+
+def _clock_without(profile: Profile, changed: Model, slice_ns: int) -> Clock:
+    times = replay(without_overhead(profile, changed, slice_ns))
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
+
+
+def _cost_ahead(profile: Profile) -> int | None:
+    """Return what a slice cost by the noted steps in which the host ran ahead of a GPU.
+
+    Without that cost, and without waiting, the host takes as long for a step. None where no cost makes it so fast.
+    """
+    noted = profile.data.of(unprofiled_host_step_ns) if profile.data else None
+    if noted is None:
+        return None
+    waiting = profile.of(model)
+    alone = waiting._replace(waits=np.zeros_like(waiting.waits), target=np.full_like(waiting.target, -1))
+
+    def is_as_fast(slice_ns: int) -> bool:
+        return _clock_without(profile, alone, slice_ns).host <= noted
+
+    return least(is_as_fast, _MOST_NS, _HALVINGS) if is_as_fast(_MOST_NS) else None
+
+
+def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
+    """Return the least number up to `most` for which `holds` is true, as near as so many halvings bring it.
+
+    It is true for `most`, and for all numbers above one for which it is.
+    """
+    low, high = 0, most
+    # Most answers are small: one test in place of as many halvings, with the same result.
+    while halvings > _SKIPPED and holds(high >> _SKIPPED):
+        high, halvings = high >> _SKIPPED, halvings - _SKIPPED
+    for _ in range(halvings):
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

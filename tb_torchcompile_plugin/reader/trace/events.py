@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
+from tb_torchcompile_plugin.torch_names.slices import PARAM_COMMS
 
 Raw = msgspec.Raw
 _NO_TEXT, NO_ARGS = Raw(b""), Raw(b"{}")

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilizat
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
-from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
+from tb_torchcompile_plugin.profile.model.launch_sequence import OVERLAP_GAIN
 
 MS = 1_000_000
 

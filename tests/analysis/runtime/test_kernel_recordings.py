@@ -17,10 +17,9 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import ThreadActivity, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
 
 MODES = (

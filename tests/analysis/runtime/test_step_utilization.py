@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     utilization,
 )
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepRow, step_rows
-from tb_torchcompile_plugin.profile.host.thread_activity import HOST_KINDS
+from tb_torchcompile_plugin.profile.gpu.idle import HOST_KINDS
 from traces import Event, kernel, launch, slice_, step, write_trace
 
 

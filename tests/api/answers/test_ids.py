@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
-from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, address, encoded, tables
+from tb_torchcompile_plugin.api.answers.show import Logdir
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument

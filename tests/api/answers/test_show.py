@@ -7,9 +7,8 @@ import pytest
 
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
-from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
-from tb_torchcompile_plugin.api.answers.show import _KEYS, _TABLES, Shown, fragment
+from tb_torchcompile_plugin.api.answers.show import _KEYS, _TABLES, Logdir, Shown, fragment
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace

@@ -3,7 +3,7 @@
 import pytest
 
 from gates import judged
-from tb_torchcompile_plugin.cli.gate import recorded_runs
+from tb_torchcompile_plugin.cli.compare import recorded_runs
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 
 STRICT = ("step>3%", "memory>5%", "compile>20%", "kernel:cpp_fused_*>10%", *(f"{name}>0" for name in COUNTS))

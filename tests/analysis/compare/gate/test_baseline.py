@@ -11,7 +11,7 @@ from gates import a_run, count, judged, kernels, timed
 from tb_torchcompile_plugin.analysis.compare import baseline
 from tb_torchcompile_plugin.analysis.compare.baseline import MAX_BYTES, is_baseline, load, save
 from tb_torchcompile_plugin.analysis.compare.measures import MAX_ITEMS, MAX_SAMPLES, MeasuredItem
-from tb_torchcompile_plugin.cli.gate import recorded_runs
+from tb_torchcompile_plugin.cli.compare import recorded_runs
 from tb_torchcompile_plugin.errors import UserError
 
 RUN = a_run(
