@@ -1,4 +1,7 @@
-"""`tb-torchcompile compare BASELINE CANDIDATE`: compare two spans, each of a folder or of one trace file."""
+"""`tb-torchcompile compare BASELINE CANDIDATE` of two spans; `--fail-on`, a gate for CI; and `baseline save`.
+
+The verdict of a gate is written as text, for a GitHub job summary and as JUnit's XML.
+"""
 
 import argparse
 import os

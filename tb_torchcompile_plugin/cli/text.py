@@ -1,4 +1,9 @@
-"""Print the full report: the sentences and tables of every run, job, worker and span."""
+"""Print a report: on one screen, or the sentences and tables of every run, job, worker and span.
+
+The screen has the step time, what to change, where the time goes, and further commands. Its first three lines are
+enough to act on: the verdict, the first finding with its place and prediction, and what to do. If no fix makes a step
+faster they state that, and other findings follow.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Slices of a trace by kind and by name: what torch, its compiler and Kineto call them.
+"""Slices of a trace by kind and by name: what torch, its compiler and Kineto call them, and collectives of back ends.
 
 Labels of torch 2.4 to 2.15, with what differs between them.
 """

@@ -1,7 +1,9 @@
-"""When were graphs compiled, run and broken, when did steps run, and when was each GPU idle? As items on lanes.
+"""Which lanes does a timeline have, in which order, and which items are on those that no thread wrote?
 
-Compilations come from the compile log or the summary, in Unix time, so they are shown also where the trace has nothing
-of them, before its first event and after its last one.
+Items: when graphs were compiled, run and broken, when steps ran, and when each GPU idled. Compilations come from the
+compile log or the summary, in Unix time, so they are shown also where the trace has nothing of them, before its first
+event and after its last one. GPUs come before the threads that launch their work: streams are a line or two, threads
+are as deep as their stacks.
 """
 
 import os

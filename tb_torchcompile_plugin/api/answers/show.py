@@ -1,4 +1,4 @@
-"""One row by its id, with all that is known of it, and what to ask next."""
+"""One row by its id, with all that is known of it; the rows that contain a word; and what a report begins with."""
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence

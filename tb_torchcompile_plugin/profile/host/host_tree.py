@@ -1,8 +1,9 @@
-"""What ran inside what on the host? The tree behind `key_averages()` of `torch.profiler`.
+"""What ran inside what on the host, and what did each call cost in time on host and GPU, and in memory?
 
-Slices may cross: a label that begins in `__enter__` and ends in `__exit__` outlasts the call that opened it. torch
-then takes the outer call as ended where the label begins: a slice has the parent that holds all of it, or none. A
-`Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
+The tree behind `key_averages()` of `torch.profiler`; each figure is that of its events. Slices may cross: a label that
+begins in `__enter__` and ends in `__exit__` outlasts the call that opened it. torch then takes the outer call as ended
+where the label begins: a slice has the parent that holds all of it, or none. A `Trace`'s own `parent` cuts the label
+instead, which is right for drawing and wrong for sums.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,13 @@
-"""What does the host do in a step? One sequence of the calls through which it meets the GPUs, in order of time.
+"""What does the host do in a step, and which GPU work does it queue? One sequence of the calls that meet the GPUs.
 
 One thread at a time feeds a step: while autograd's thread runs a backward, the one that called it waits. So the calls
 that give work to a GPU, and those that wait for one, are in one row whatever their thread, and the time between two of
 them is what the host needed to get to the second.
+
+A piece of work begins when it has reached the GPU (its launch and a latency), when its stream has done what was
+queued before, and when work of another stream that it waits for has ended: the latest of the three. What held it is
+read off the recording; of the others only as much is kept as they take at least, so that they hold it again where a
+change makes them the latest.
 """
 
 from dataclasses import dataclass, replace

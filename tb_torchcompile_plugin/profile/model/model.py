@@ -1,8 +1,16 @@
-"""How long is a step if the program changes? A model of the steps, and its replay.
+"""How long is a step if the program changes? A model of the steps, its replay, and its clock.
 
 The model holds what the host does between its calls, what each call waits for, and what it queues. A change of the
 program is a change of these columns; `replay` walks them again. With the recorded ones it gives the recorded times
 back.
+
+On a GPU a step lasts from the first work that it launched to the first that the next one launched, on the stream that
+works longest. The slower clock is the step's: a host that runs ahead, or a GPU that waits, is no bottleneck.
+
+Profiling slows the host but not the GPU. Each slice that is written costs the thread that runs it the same, half of it
+right before it begins and half right after it ended, so code of many short ones suffers most. How long steps take
+outside of the recorded window is known where the handler noted it; the cost of a slice is the one with which the model,
+walked without it, takes that long.
 """
 
 from collections.abc import Callable, Iterable, Iterator
