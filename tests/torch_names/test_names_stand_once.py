@@ -37,6 +37,7 @@ OURS = {
     artifacts.TORCH_VERSION,
     *records.SAFE_TEXTS,
     slices.LANE_CAT,
+    *slices.HOLD_ALL,
 }
 WORDS = {
     word
