@@ -95,8 +95,9 @@ def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
     yield _headline(rows)
     if any(row.in_graph for row in rows):
         yield (
-            "Compiled code does not call modules. Its graph shows which modules a kernel belongs to. A kernel of "
-            "several modules counts for each in equal parts."
+            "Compiled code does not call modules. Its graph shows which modules a kernel belongs to; these rows are "
+            "part of the self time of the module that ran the graph. A kernel of several modules counts for each in "
+            "equal parts."
         )
     if not recorded:
         yield (

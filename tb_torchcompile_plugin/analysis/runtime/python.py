@@ -26,10 +26,10 @@ class PythonFunction(msgspec.Struct, frozen=True):
     line: int | None
     owner: Annotated[Whose, column_head("Whose")]
     # While it was the user's innermost function, with the backward of that; None for others.
-    user_us: Annotated[float | None, column_head("With libraries", bar=True, total=True)]
+    user_us: Annotated[float | None, column_head("With libraries and backward", bar=True, total=True)]
     # while nothing that it called ran, operators included
     self_us: Annotated[float, column_head(bar=True, total=True)]
-    total_us: float  # counts recursion once
+    total_us: Annotated[float, column_head("Total without backward")]  # counts recursion once
     calls: Annotated[int, column_head(total=True)]
     slices: str  # name of its calls on the timeline
 
@@ -74,7 +74,7 @@ def _headline(functions: list[PythonFunction], parts: dict[Whose, float], steps:
     where, when = at_line(first.file or "", first.line), "per step" if steps else "in this span"
     share = percent(100 * first.user_us / sum(parts.values()))
     cost = f"{duration(first.user_us)} {when}, {share} of host time"
-    return f"{first.name} ({where}) is your most expensive function. With library calls, it takes {cost}."
+    return f"{first.name} ({where}) is your most expensive function. With library calls and backward, it takes {cost}."
 
 
 _OWNERS: dict[Whose, str] = {
