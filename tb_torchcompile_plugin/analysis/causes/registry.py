@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.causes import (
     gpu,
     host,
     launches,
+    recording,
     training,
     unexplained,
 )
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
 # In order of evaluation. `unexplained` is last because it skips sites that earlier findings explain.
-_FAMILIES = eager, training, launches, host, gpu, communication, compiling, unexplained
+_FAMILIES = eager, training, launches, host, gpu, communication, recording, compiling, unexplained
 
 
 def _causes_in(family: ModuleType) -> list[Cause]:

@@ -44,7 +44,9 @@ def test_times_are_of_a_step_and_the_costliest_function_is_named(tmp_path):
     answer = python_time(profile_with(tmp_path, events))
     own: dict[str, Any] = {row.name: row.user_us for row in answer.functions}
     assert own == {"main": 300, "gelu": None, "forward": 500, "dot": None}
-    said = "is your most expensive function. With library calls and backward, it takes 500 µs per step, 62.5 %"
+    said = (
+        "is your most expensive function. With library calls and backward, it takes 500 µs per step, 62.5 %"
+    )
     assert f"forward (model.py:17) {said} of host time." == answer.headline
     assert answer.parts == {"yours": 300, "library": 420, "built in": 0, "operators": 80}
 
