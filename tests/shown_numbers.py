@@ -159,16 +159,17 @@ OTHERS = {
 }
 
 
-def values_of(answer: Any, where: str, row: dict[str, Any]) -> Iterator[Shown]:
+def values_of(answer: Any, where: str) -> Iterator[Shown]:
     """Yield each number and sentence of an answer."""
-    if isinstance(answer, dict):
-        for name, value in answer.items():
-            yield from values_of(value, f"{where}.{name}", answer)
-    elif isinstance(answer, list | tuple):
-        for value in answer:
-            yield from values_of(value, where, row)
-    else:
-        yield Shown(where, answer, row)
+    parts: list[tuple[Any, str, dict[str, Any]]] = [(answer, where, {})]
+    while parts:
+        part, where, row = parts.pop()
+        if isinstance(part, dict):
+            parts += [(value, f"{where}.{name}", part) for name, value in part.items()]
+        elif isinstance(part, list | tuple):
+            parts += [(value, where, row) for value in part]
+        elif part is not None:
+            yield Shown(where, part, row)
 
 
 def first_kernels(profile: Profile) -> Iterator[tuple[Any, ...]]:
@@ -210,7 +211,7 @@ def answers(profile: Profile) -> Iterator[Shown]:
             is_plain = all(parameter.optional for parameter in route.parameters)
             for arguments in [()] if is_plain else PARAMETERS[name](profile):
                 answer = profile_answer(about, route.ask, arguments)
-                yield from values_of(msgspec.to_builtins(answer), name, {})
+                yield from values_of(msgspec.to_builtins(answer), name)
 
 
 def profile_answer(about: Any, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -247,15 +248,25 @@ def another_length(shown: Shown, expected: dict[str, float | None]) -> Iterator[
 
 def compared(shown: Shown, expected: dict[str, float | None]) -> Iterator[tuple[str, str, str]]:
     """Yield the numbers of a field or a sentence that are not the expected ones."""
-    if isinstance(shown.value, str):
-        for name, question in QUESTIONS.items():
-            texts = [text for pattern in question.sentences for text in re.findall(pattern, shown.value)]
-            number = expected[name]
-            says = "unknown" if number is None else question.words(number) if texts else ""
-            yield from ((shown.where, text, says) for text in texts if text != says)
+    for name, text in numbers_in(shown.value) if isinstance(shown.value, str) else ():
+        number = expected[name]
+        says = "unknown" if number is None else QUESTIONS[name].words(number)
+        if text != says:
+            yield shown.where, text, says
     for name in questions_of(shown.name):
         if QUESTIONS[name].is_answered_by(shown) and not is_equal(shown.value, expected[name]):
             yield shown.where, str(shown.value), str(expected[name])
+
+
+@cache
+def numbers_in(sentence: str) -> list[tuple[str, str]]:
+    """Return the numbers of a sentence in words, each with the question that it answers."""
+    return [
+        (name, text)
+        for name, question in QUESTIONS.items()
+        for pattern in question.sentences
+        for text in re.findall(pattern, sentence)
+    ]
 
 
 @cache

@@ -41,7 +41,7 @@ def printed(
     print_report(report)
     text = " ".join(capsys.readouterr().out.split())
     shown = [Shown("screen", line, {}) for line in lines] + [Shown("full text", text, {})]
-    return *shown, *values_of(msgspec.to_builtins(report), "report", {})
+    return *shown, *values_of(msgspec.to_builtins(report), "report")
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "handler_breaks", *CASES])
