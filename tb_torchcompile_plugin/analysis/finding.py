@@ -40,7 +40,7 @@ SECTIONS: dict[Panel, tuple[str, ...]] = {
     "graph_breaks": ("graph_breaks", "eager"),
     "recompiles": ("recompiles", "shapes"),
 }
-# How a cause relates to the others of a program; causes/ranking.py orders findings by it.
+# How a cause relates to the others of a program; causes/findings.py orders findings by it.
 Role = Literal[
     "blocking",  # until it is fixed, other advice is about another program, or would not help
     "specific",  # this program does it in addition to its model

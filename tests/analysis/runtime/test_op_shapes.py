@@ -1,4 +1,4 @@
-"""Test op_shapes.py: what one call moves and computes by its shapes, by hand and as torch counts it."""
+"""What one call moves and computes by its shapes, by hand and as torch counts it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""conditions.py: what a condition says, and what is said of one that is none."""
+"""What a condition says, and what is said of one that is none."""
 
 import pytest
 
