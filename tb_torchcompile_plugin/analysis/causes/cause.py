@@ -4,14 +4,11 @@ Each cause is a class in the file of its family. Its docstring is its row in doc
 changes the model of the step (fix.py), and is reported if the replayed step is sufficiently shorter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
@@ -133,22 +130,6 @@ class SpanContext:
         return frames_us_in(rows, self.profile.trace.base_ns, self.windows)
 
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
-class Details(TypedDict, total=False):
-    """The fields of a finding that not all findings have."""
-
-    saves_us: float | None
-    row: str | None
-    where: list[str]
-    code: str | None
-    advised: bool
-    role: Role
-    predicted: Predicted | None
-
-
 class Cause:
     """One cause of a slow step, or of an incomplete recording."""
 
@@ -169,7 +150,7 @@ class Cause:
         """Yield the findings that need only the compile data of a worker."""
         return iter(())
 
-    def finding(
+    def finding(  # noqa: PLR0913  # all but the first three are options
         self,
         title: str,
         next_step: str,
@@ -178,7 +159,13 @@ class Cause:
         by: WhatIf | None = None,
         share: float | None = None,
         severity: Severity | None = None,
-        **details: Unpack[Details],
+        predicted: Predicted | None = None,
+        code: str | None = "",
+        role: Role | None = None,
+        advised: bool = True,
+        saves_us: float | None = None,
+        row: str | None = None,
+        where: Iterable[str] = (),
     ) -> Finding:
         """Return a finding of this cause that the fix `by` would remove.
 
@@ -186,26 +173,26 @@ class Cause:
         profiled time). Unknown evidence and lines are omitted. The default `code` is the part of the next step in
         backquotes.
         """
-        predicted = details.get("predicted", by.predicted if by else None)
-        if "code" not in details:
+        predicted = predicted or (by.predicted if by else None)
+        if code == "":
             next_step, code = split_code(next_step)
-            details["code"] = code if details.get("advised", True) else None
-        details["where"] = list(filter(None, details.get("where", ())))
-        finding = Finding(
+        return Finding(
             rule=self.id,
             severity=severity or severity_of(predicted.gain_percent if predicted else share),
             title=title,
             evidence={name: number for name, number in evidence.items() if number is not None},
-            saves_us=None,
+            saves_us=saves_us,
             panel=self.panel,
             section=self.section or SECTIONS[self.panel][0],
-            role=self.role,
-            row=None,
+            role=role or self.role,
+            row=row,
             next_step=next_step,
             predicted=predicted,
+            where=list(filter(None, where)),
             fix=by.id if by else None,
+            code=code if advised else None,
+            advised=advised,
         )
-        return replace(finding, **details)
 
 
 class Words(NamedTuple):
