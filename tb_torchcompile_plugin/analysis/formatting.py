@@ -6,7 +6,6 @@ The same way in the tab, in the terminal and in findings.
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import floor, log10
-from typing import Any
 
 import msgspec
 
@@ -20,8 +19,7 @@ def column_head(title: str = "", **options: bool) -> msgspec.Meta:
     that is shown in full on several lines, `unseen` for no column at all, `unix` for seconds that are a date;
     `inner` for a field of rows: the table shows how many, the details of a row list them.
     """
-    extra: dict[str, Any] = {name: value for name, value in options.items() if value}
-    return msgspec.Meta(title=title or None, extra=extra)
+    return msgspec.Meta(title=title or None, extra={name: value for name, value in options.items() if value})
 
 
 # Smallest value (µs) with this unit, its size (µs), its name. Minutes start late: 101 s is clearer than 1.69 min.
@@ -135,9 +133,9 @@ def count_per_step(mean: float, each: str) -> tuple[str, str]:
     return f"{'' if is_close else 'about '}{mean:,.0f}", each
 
 
-def plural_of_mean(number: float, noun: str, plural_noun: str | None = None) -> str:
+def plural_of_mean(number: float, noun: str) -> str:
     """Write a mean count with its noun: "1 launch", "1.5 launches"."""
-    return f"{rounded(number)} {noun if rounded(number) == '1' else plural_noun or noun + 's'}"
+    return f"{rounded(number)} {noun}{'' if rounded(number) == '1' else 's'}"
 
 
 def rounded(number: float) -> str:

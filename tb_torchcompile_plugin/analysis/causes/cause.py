@@ -50,7 +50,6 @@ class SpanContext:
     """A profiled span, with facts that several causes share."""
 
     def __init__(self, profile: Profile, predicted: Callable[[Profile], list[WhatIf]]) -> None:
-        """Take the function that predicts fixes."""
         self.profile, self._predicted = profile, predicted
         self.summary = profile.summary  # of what the worker compiled
         self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
@@ -59,12 +58,10 @@ class SpanContext:
         self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
-        self.where = "per step" if self.steps else "in this span"  # after a number
         self.time_unit = profile.of(time_unit)  # of predictions: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
         # On the clock of the bottleneck.
-        wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
-        self.wall_us = wall_ns / 1000
+        self.wall_us = float(profile.of(step_ns).sum() if self.steps else self.windows.total_ns) / 1000
         self._gpu_ns = int(profile.trace.dur[profile.of(gpu_work).index].sum())
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
         eager = profile.of(eager_time)
@@ -284,13 +281,13 @@ def split_code(next_step: str) -> tuple[str, str | None]:
     return next_step.replace("`", ""), "\n".join(re.findall("`([^`]*)`", next_step)) or None
 
 
-def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+def step_after(predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
     """Return "With inductor, a step would take about 870 µs (580-1,200) instead of 2.82 ms"."""
     after = about(predicted.after_us, predicted.low_us, predicted.high_us)
     return f"{fixed}, {unit.one} would take {after} instead of {duration(predicted.step_us)}"
 
 
-def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
     """Return "If compiled, a step would take up to 81 % less time" with the range, as eager code gains differently."""
     bounds = (predicted.high_us, predicted.low_us)
     low, high = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)

@@ -58,7 +58,7 @@ class Communication(PricedCause):
             return
         yield self.finding(
             "Communication that does not overlap with computation takes "
-            f"{duration(us / context.step_count)} {context.where}, "
+            f"{duration(us / context.step_count)} {context.time_unit.each}, "
             f"{percent(share)} of the profiled time",
             f"{self.words.next_step}. Also compare ranks: waiting for a slower rank looks the same",
             {"communication_us_per_step": us / context.step_count, "share_percent": share},

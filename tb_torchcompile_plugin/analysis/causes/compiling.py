@@ -166,8 +166,7 @@ class CompileDoesNotPay(Cause):
         gain = result.gain[0]
         if gain.determined_by != "measured" or gain.verdict != "not_worth_it":
             return
-        rows = context.rows(compilations)
-        lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
+        lines = dict.fromkeys(at_line(row.file, row.line) for row in context.rows(compilations) if row.line)
         fixes = [row for row in context.found if row.predicted]
         # A generic fix often gains most only because of a specific cause, such as many graphs because of breaks.
         fixes.sort(key=lambda row: (row.role == "generic", -row.predicted.gain_us if row.predicted else 0.0))
@@ -196,12 +195,9 @@ class DynamicShapes(Cause):
     limits = ("sizes_s",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        advice, summary = context.profile.of(size_advice), context.summary
-        if advice is None or summary is None:
-            return
-        rows = context.recompilations
+        advice, rows = context.profile.of(size_advice), context.recompilations
         spent_s = frames_s(rows) or 0.0
-        if spent_s < thresholds.sizes_s or context.compiling_us(rows):
+        if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
             return
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
@@ -313,8 +309,7 @@ def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
 def at_recompile_limit(data: CompileData, row: Problem) -> tuple[RecompiledFrame | None, str]:
     """Return a frame at the limit, and what to do about the guard that failed when it was last compiled."""
     key = row.epoch, frame_of(row.compile_id)
-    frames = (frame for frame in data.of(recompiled_frames) if (frame.epoch, frame.frame) == key)
-    frame = next(frames, None)
+    frame = next((row for row in data.of(recompiled_frames) if (row.epoch, row.frame) == key), None)
     failures = (again for again in data.of(recompiles) if (again.epoch, frame_of(again.compile_id)) == key)
     guards = [guard for again in failures for guard in again.guards[:1]]
     advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"

@@ -223,8 +223,8 @@ class CudaGraphsUsed(Cause):
         if not replays or launches == replays:
             return
         steps = context.step_count
-        times, each = count_per_step(replays / steps, context.where)
-        outside, of = count_per_step((launches - replays) / steps, context.where)
+        times, each = count_per_step(replays / steps, context.time_unit.each)
+        outside, of = count_per_step((launches - replays) / steps, context.time_unit.each)
         yield self.finding(
             f"CUDA graphs are replayed {'once' if times == '1' else f'{times} times'} {each}, but "
             f"{outside} {'launch' if outside == '1' else 'launches'} {of} {'is' if outside == '1' else 'are'} still "
@@ -313,8 +313,8 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (
-            f"The same graph is called {times:.0f} times {context.where}: if calls are independent, combine them into "
-            f"one batch. Otherwise, {advice[0].lower()}{advice[1:]}"
+            f"The same graph is called {times:.0f} times {context.time_unit.each}: if calls are independent, combine "
+            f"them into one batch. Otherwise, {advice[0].lower()}{advice[1:]}"
         )
     if changing := context.profile.of(fix.changing_graphs):
         names = list(changing)

@@ -99,10 +99,9 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     if why := _why_not(jobs):
         return JobsCompared(why, None, [], [])
     step_time = step_time_difference(jobs.baseline.of(job_times), jobs.candidate.of(job_times))
-    numbers = [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)]  # both have the same ranks
-    ranks = match(RankCompared, ["rank"], numbers)
-    verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, step_time, ranks, _collectives(jobs))
+    # Both have the same ranks.
+    ranks = match(RankCompared, ["rank"], [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)])
+    return JobsCompared(" ".join(_verdict(jobs, step_time, ranks)), step_time, ranks, _collectives(jobs))
 
 
 def _why_not(jobs: Jobs) -> str | None:

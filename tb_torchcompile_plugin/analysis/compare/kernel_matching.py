@@ -317,8 +317,7 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
 
 def _side(launches: Step) -> SideWork:
     kernels = [name for name, _ in Counter(launch.name for launch in launches).most_common()]
-    operators = list(dict.fromkeys(launch.operator for launch in launches if launch.operator))
-    return SideWork(kernels, operators)
+    return SideWork(kernels, list(dict.fromkeys(launch.operator for launch in launches if launch.operator)))
 
 
 def _time_us(launches: Step, steps: int) -> float:

@@ -227,9 +227,7 @@ def reported(job: Job) -> list[Outlier]:
 
 def _is_uniform(job: Job, outlier: Outlier) -> bool:
     """Return whether ranks are slower at everything and may be so by chance: those of a host or a stage are not."""
-    if isinstance(outlier.what, SlowLink) or outlier.what.hosts:
-        return False
-    if outlier.why and why_late.distinctive_reasons(outlier.why):
+    if outlier.kind != "rank" or (outlier.why and why_late.distinctive_reasons(outlier.why)):
         return False
     ranks = outlier.what.rank_indices
     return len(ranks) == 1 or not chain.shared_by(job, ranks)

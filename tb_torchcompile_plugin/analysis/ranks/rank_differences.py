@@ -74,8 +74,7 @@ def _facts(data: CompileData) -> Iterator[tuple[_Key, str]]:
             key = key_of(row.key)
             yield (*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
-                lookups = ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
-                yield (*key, "cache"), lookups
+                yield (*key, "cache"), ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
     for number, artifact in enumerate(data.summary.artifacts):
         if kind := _KIND_OF_ARTIFACT.get(artifact.name):
             yield (*key_of(artifact.key), kind), _listed(data, number)
