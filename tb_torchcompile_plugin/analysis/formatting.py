@@ -56,13 +56,6 @@ def about(us: float, low_us: float, high_us: float) -> str:
     return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
 
 
-def between(low_us: float, high_us: float) -> str:
-    """Write a range of predicted times: "2.7-3.0 ms"; "" if both round to the same text."""
-    size, unit = _unit(high_us)
-    low, high = significant(low_us / size, 2), significant(high_us / size, 2)
-    return "" if low == high else f"{low}–{high} {unit}"
-
-
 def seconds(s: float | None) -> str:
     """Write a time like `duration`; "an unknown time" for None."""
     return "an unknown time" if s is None else duration(1e6 * s)

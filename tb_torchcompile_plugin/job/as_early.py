@@ -6,6 +6,7 @@ recorded models that gives the recorded steps back.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import compress
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -133,15 +134,8 @@ def _launch_sequences(job: TracedJob) -> list[LaunchSequence]:
     While some ranks compile the others wait, which is time of the job: only a step in which all do is left out.
     """
     profiles = [rank.profile for rank in job.ranks]
-    compiling = [
-        {
-            name
-            for name, compiles in zip(profile.of(StepWindows).names, profile.of(compiling_steps))
-            if compiles
-        }
-        for profile in profiles
-    ]
-    in_all, sequences = set.intersection(*compiling), []
+    compiling = (compress(profile.of(StepWindows).names, profile.of(compiling_steps)) for profile in profiles)
+    in_all, sequences = set.intersection(*map(set, compiling)), []
     for profile in profiles:
         windows = profile.of(StepWindows)
         counted = np.array([name not in in_all for name in windows.names], bool) & ~profile.of(

@@ -259,9 +259,8 @@ def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
     A host is slow where more than half of its ranks are, two at least, unless all hosts are: they then share no host.
     """
     hosts = grouped(range(len(job.digests)), lambda index: job.digests[index].host or "")
-    far = {host: [index for index in indices if is_far[index]] for host, indices in hosts.items()}
-    if "" in hosts:  # not all ranks tell theirs
-        far = {}
+    known = {} if "" in hosts else hosts  # only where all ranks tell theirs
+    far = {host: [index for index in indices if is_far[index]] for host, indices in known.items()}
     far = {host: late for host, late in far.items() if len(late) > 1 and 2 * len(late) > len(hosts[host])}
     groups = [(late, [host]) for host, late in far.items()] if len(far) < len(hosts) else []
     of_hosts = {index for late, _ in groups for index in late}

@@ -362,11 +362,8 @@ def clocks(job: Job) -> Clocks:
 
 def _by_collectives(instances_: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
     """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
-    instance, rank_index, end = (
-        instances_.number,
-        calls_.rank_index[instances_.rows],
-        calls_.end[instances_.rows],
-    )
+    instance, rows = instances_.number, instances_.rows
+    rank_index, end = calls_.rank_index[rows], calls_.end[rows]
     first = instances_.first[instance]
     others = np.flatnonzero(first != np.arange(len(first)))
     pairs, pair = distinct(rank_index[first[others]], rank_index[others])

@@ -90,10 +90,10 @@ class SpanContext:
             # Operators inside a region count as compiled here, even if the region has no operations.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
         generated = kernels.GENERATED.intersection(profile.of(gpu_work).categories)
-        if not eager or generated or profile.of(ran_packages):
+        # Of torch before 2.6: regions without ids.
+        unnamed = not profile.of(region_calls) and any(map(slices.is_region, trace.names))
+        if not eager or generated or unnamed or profile.of(ran_packages):
             return False
-        if not profile.of(region_calls) and any(map(slices.is_region, trace.names)):
-            return False  # of torch before 2.6: regions without ids
         regions = [call.index for call in profile.of(compiled_calls)]
         rows = np.array([*regions, *host_slices(trace, slices.is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))

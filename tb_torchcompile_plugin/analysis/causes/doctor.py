@@ -59,10 +59,9 @@ def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[D
     """Return what is recorded of a worker. of_spans: the findings of its spans."""
     reasons = _why_all_eager(data) if data else []
     rows = [*_frames(data), *_calls(data, reasons)] if data else [NO_DATA]
-    for row in of_spans:
-        is_known = row.rule == "nothing_compiled" and any(reason != "unknown" for reason, _ in reasons)
-        if row.rule in _OF_SPANS and not is_known:
-            rows.append(Diagnosis("eager", row.title, row.next_step))
+    is_known = any(reason != "unknown" for reason, _ in reasons)
+    rules = [rule for rule in _OF_SPANS if rule != "nothing_compiled" or not is_known]
+    rows += [Diagnosis("eager", row.title, row.next_step) for row in of_spans if row.rule in rules]
     return list(dict.fromkeys(rows))
 
 

@@ -579,8 +579,7 @@ def _message(row: Problem) -> str:
     if parsed.explanation:
         return f"{parsed.reason}: {parsed.explanation.splitlines()[0]}"
     lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-    lines.sort(key=lambda line: (": error: " not in line, line.endswith("raised:")))
-    return lines[0] if lines else row.type
+    return min(lines, key=lambda line: (": error: " not in line, line.endswith("raised:")), default=row.type)
 
 
 def why_given_up(data: CompileData, row: Problem) -> tuple[str, str]:

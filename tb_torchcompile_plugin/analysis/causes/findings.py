@@ -56,8 +56,7 @@ def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
     queues = [deque(rows) for rows in runs if rows]
     rows: list[AnyFinding] = []
     while queues:
-        best = min(queues, key=lambda queue: min(map(_by_gain, queue)))
-        rows.append(best.popleft())
+        rows.append(min(queues, key=lambda queue: min(map(_by_gain, queue))).popleft())
         queues = [queue for queue in queues if queue]
     return rows
 

@@ -131,10 +131,9 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
     """Return when each thread ran compiled graphs: all, those with changing sizes, or those with fixed sizes."""
-    dynamic, runs = profile.of(changing_graphs), profile.of(_graph_runs)
-    if changing is not None:
-        runs = [run for run in runs if (run[0] in dynamic) == changing]
-    return on_tracks(profile, *np.array([run[1:] for run in runs], np.int64).reshape(-1, 3).T)
+    dynamic = profile.of(changing_graphs)
+    runs = [run[1:] for run in profile.of(_graph_runs) if changing in (None, run[0] in dynamic)]
+    return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:

@@ -396,7 +396,5 @@ def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
 
 def _is_of_layers(name: str) -> bool:
     """Whether it computes a layer with parameters or gradients, or sets these to zero."""
-    is_layer = (
-        operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
-    )
-    return is_layer or operators.is_backward(name) or slices.is_zero_grad(name)
+    is_forward = operators.landmark_of(name) or operators.is_forward_only(name) or operators.is_cell(name)
+    return bool(is_forward) or operators.is_backward(name) or slices.is_zero_grad(name)

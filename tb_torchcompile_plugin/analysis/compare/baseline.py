@@ -25,7 +25,6 @@ MAX_BYTES = 200_000  # of a file: small enough to be committed
 KIND = b"tb_torchcompile_plugin baseline"
 _HEAD = re.compile(KIND + rb" (\d{1,9}), plugin [^\n]*\n")  # before a zlib stream of JSON
 _MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
-_WITHOUT = "the baseline file does not contain this metric: save it again"  # of an older version, or by hand
 _AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
 
 _Runs = Annotated[list[MeasuredRun], msgspec.Meta(min_length=1)]
@@ -84,7 +83,9 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    unknown = {name: Measure(why_unknown=_WITHOUT) for name in METRICS}
+    # Of an older version, or by hand.
+    why = "the baseline file does not contain this metric: save it again"
+    unknown = {name: Measure(why_unknown=why) for name in METRICS}
     return [replace(run, measures=unknown | run.measures) for run in _inflated(data[head.end() :], path)]
 
 

@@ -284,12 +284,7 @@ def _parts(both: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
 
 
 def _kinds(launches: Step) -> frozenset[str]:
-    if len(launches) == 1:  # the most frequent case
-        return _only(launches[0].kind)
     return frozenset([launch.kind for launch in launches])
-
-
-_only = lru_cache(maxsize=_CACHED)(lambda kind: frozenset([kind]))
 
 
 def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:

@@ -103,8 +103,7 @@ class UnevenStages(JobCause):
             "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
         )
         evidence = {"compute_us_per_step": user_us, "mean_compute_us_per_step": mean_us}
-        where, row = [f"rank {rank}"], f"ranks:{rank}"
-        yield self.with_gain(job, title, next_step, predicted, evidence, where, row)
+        yield self.with_gain(job, title, next_step, predicted, evidence, [f"rank {rank}"], f"ranks:{rank}")
 
 
 class OutlierCause(JobCause, ABC):
