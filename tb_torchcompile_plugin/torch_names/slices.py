@@ -17,6 +17,7 @@ _OfPair = Literal["send", "recv"]
 Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
 HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
 PAIRED: tuple[Operation, ...] = get_args(_OfPair)
+ALL_TO_ALL: Operation = "all_to_all"  # of which each rank may send more or less than another
 # Of parameters and gradients, of which several may be put together.
 MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 # What a collective does, from torch's word ("_allgather_base"), a label or the name of a kernel.

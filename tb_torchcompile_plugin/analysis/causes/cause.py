@@ -298,8 +298,7 @@ def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
 def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
     """Return the user's line that called the library at the end of a stack; "" if the last frame is the user's own."""
     users = [frame for frame in stack if is_user_file(frame.file)]
-    is_own = not stack or is_user_file(stack[-1].file)
-    return "" if is_own or not users else at_line(users[-1].file, users[-1].line)
+    return "" if not users or is_user_file(stack[-1].file) else at_line(users[-1].file, users[-1].line)
 
 
 def named_with_caller(function: str, file: str, line: int | None, caller: str) -> str:

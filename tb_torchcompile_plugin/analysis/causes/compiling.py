@@ -200,7 +200,6 @@ class DynamicShapes(Cause):
         if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
             return
         report = context.profile.of(dynamic_shapes)
-        lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
         yield self.finding(
             f"{report.sentences[0].rstrip('.')}. Recompiling took {duration(1e6 * spent_s)} before this span",
             advice.sentence,
@@ -210,7 +209,7 @@ class DynamicShapes(Cause):
                 "sizes": len({row.size for row in report.sizes}),
             },
             severity="info",
-            where=list(lines),
+            where=[at_line(row.file, row.line) for row in report.guards if row.recompiles],
             code=advice.code,
         )
 
@@ -249,16 +248,15 @@ class ModulesCompiledApart(Cause):
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         for frame in data.of(recompiled_frames):
             saved_s = frame.avoidable_s or 0.0
-            if saved_s < thresholds.sizes_s:
-                continue
-            yield self.finding(
-                f"{sharing(frame)} Sharing one would save up to {seconds(saved_s)} of compile time",
-                ADVICE["attribute"],
-                {"modules": frame.modules, "compilations": len(frame.versions), "compile_s": saved_s},
-                severity="info",
-                row=f"recompiles:{frame.versions[-1].compile_id},{frame.epoch}",
-                where=[at_line(frame.file, frame.line)],
-            )
+            if saved_s >= thresholds.sizes_s:
+                yield self.finding(
+                    f"{sharing(frame)} Sharing one would save up to {seconds(saved_s)} of compile time",
+                    ADVICE["attribute"],
+                    {"modules": frame.modules, "compilations": len(frame.versions), "compile_s": saved_s},
+                    severity="info",
+                    row=f"recompiles:{frame.versions[-1].compile_id},{frame.epoch}",
+                    where=[at_line(frame.file, frame.line)],
+                )
 
 
 class CacheMissed(Cause):

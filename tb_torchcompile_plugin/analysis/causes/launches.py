@@ -87,8 +87,7 @@ class LaunchBound(PricedCause):
         large = [] if is_asked_for else self.large(context)
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
         for row in advised:
-            advice = _cuda_graph_advice(context, self.filled(row).next_step)
-            yield self.advise(context, row, next_step=advice)
+            yield self.advise(context, row, next_step=_cuda_graph_advice(context, self.filled(row).next_step))
         if large and not advised:
             symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (

@@ -63,7 +63,6 @@ def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
 
 
 def _thinned(run: MeasuredRun, samples: int) -> MeasuredRun:
-    """Return a run with no more than so many samples of each measure and item."""
     measures = {}
     for name, measure in run.measures.items():
         items = [replace(item, samples=thinned(item.samples, samples)) for item in measure.items]

@@ -390,7 +390,6 @@ def _judged(
 
 
 def _causes(condition: Condition, baseline: MeasuredRun, candidate: MeasuredRun) -> list[GateCause]:
-    """Return the kernels, breaks and functions that rose most, with their lines."""
     metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
     before, after = (
         grouped(

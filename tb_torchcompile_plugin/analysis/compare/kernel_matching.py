@@ -276,8 +276,7 @@ def _parts(both: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
         return
     a, b = (grouped(side, attrgetter("kind")) for side in both)
     common = a.keys() & b.keys()
-    for kind in sorted(common):
-        yield a[kind], b[kind]
+    yield from ((a[kind], b[kind]) for kind in sorted(common))
     if a.keys() != b.keys():
         rest_a, rest_b = ([launch for launch in side if launch.kind not in common] for side in both)
         yield rest_a, rest_b

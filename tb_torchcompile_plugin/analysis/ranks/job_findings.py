@@ -255,7 +255,6 @@ class ExposedTransfers(JobCause):
         if share < thresholds.communication_percent:
             return
         mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
-        predicted = outliers.if_overlapped(job)
         time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
             f"Communication that is not overlapped takes {time} per step, {percent} of the step",
@@ -263,7 +262,7 @@ class ExposedTransfers(JobCause):
             "prefetching. Or send less: "
             "bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), or gradient accumulation",
             {"exposed_transfer_us_per_step": mean_us, "share_percent": share},
-            predicted=predicted,
+            predicted=outliers.if_overlapped(job),
         )
 
 

@@ -199,7 +199,6 @@ def _by_cause(job: Job, slowest: Iterable[Slow]) -> list[Outlier]:
 
 
 def _cause(why: LateRank | None) -> tuple[Any, ...]:
-    """Return what ranks that are late by one cause share."""
     if why is None:
         return ("unknown",)
     main = why_late.main_cause(why)

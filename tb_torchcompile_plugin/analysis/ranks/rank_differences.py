@@ -96,11 +96,10 @@ def _listed(data: CompileData, number: int) -> str:
 def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[tuple[list[int], str]]:
     """Return the ranks that agree, and on what; most ranks first."""
     groups: dict[str, list[int]] = {}
-    epoch, compile_id, _ = key
-    compiled: _Key = (epoch, compile_id, "compilation")
+    compiled: _Key = (*key[:2], "compilation")
     absent = "not compiled" if key == compiled else "none"
     for rank, of_rank in facts.items():
-        if key == compiled or not compile_id or compiled in of_rank:
+        if key == compiled or not key[1] or compiled in of_rank:
             groups.setdefault(of_rank.get(key, absent), []).append(rank)
     agreed = ((ranks, value[:_MAX_CHARS]) for value, ranks in groups.items())
     return sorted(agreed, key=lambda group: (-len(group[0]), group[0]))

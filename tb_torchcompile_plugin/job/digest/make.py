@@ -229,7 +229,6 @@ def _calls(profile: Profile, until: int) -> Calls:
 
 
 def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:
-    """Return the first `count` steps on the host and on the GPU."""
     windows, compiling, gpu = profile.of(marked_steps), profile.of(compile_ns), profile.of(rank_gpu)
     names = windows.names[:count]
     host = rank_digest.HostWindows(

@@ -694,17 +694,6 @@ def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
     assert "no such device" in failed.title
 
 
-def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
-    """Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames."""
-    summary = pb.CompileSummary()
-    for compile_id in ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"):
-        row = summary.compilations.add(function="forward", file=USERS, line=33)
-        row.key.compile_id = compile_id
-    row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
-    (limit,) = compile_findings(data_of(summary))
-    assert (limit.rule, limit.evidence) == ("recompile_limit", {"versions": 2})
-
-
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
     assert row.where == ["loop.py:113", "train.py:35"] and "(called at train.py:35)" in row.title
@@ -742,16 +731,24 @@ def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
     assert one and one[0] == "info" and one[1].startswith("Only 1 step was profiled")
 
 
-def test_the_recompile_limit() -> None:
+@pytest.mark.parametrize(
+    ("failure", "compile_ids", "versions"),
+    [
+        ("FailOnRecompileLimitHit", ("2/0", "2/1", "2/2", "2/3"), 3),
+        # Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames.
+        ("RecompileLimitExceeded", ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"), 2),
+    ],
+)
+def test_the_recompile_limit(failure: str, compile_ids: tuple[str, ...], versions: int) -> None:
     summary = pb.CompileSummary()
-    for version in range(3):
-        summary.compilations.add(function="forward", file="m.py", line=3).key.compile_id = f"2/{version}"
-    last = summary.compilations.add(function="forward", file="m.py", line=3)
-    last.key.compile_id = "2/3"
-    last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
-    (row,) = compile_findings(data_of(summary))
-    assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
-    assert row.title.startswith("forward hit the recompile limit after 3 compilations")
+    for compile_id in compile_ids:
+        row = summary.compilations.add(function="forward", file="m.py", line=3)
+        row.key.compile_id = compile_id
+    row.failure.type, row.failure.reason = failure, "recompile_limit reached"
+    (limit,) = compile_findings(data_of(summary))
+    assert (limit.rule, limit.severity) == ("recompile_limit", "critical")
+    assert limit.evidence == {"versions": versions}
+    assert limit.title.startswith(f"forward hit the recompile limit after {versions} compilations")
 
 
 def test_caches_that_did_not_help() -> None:
