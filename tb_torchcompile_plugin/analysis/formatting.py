@@ -22,6 +22,8 @@ def column_head(title: str = "", **options: bool) -> msgspec.Meta:
     return msgspec.Meta(title=title or None, extra={name: value for name, value in options.items() if value})
 
 
+HIDDEN = column_head(hidden=True)
+
 # Smallest value (µs) with this unit, its size (µs), its name. Minutes start late: 101 s is clearer than 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")

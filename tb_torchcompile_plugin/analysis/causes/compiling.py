@@ -36,7 +36,6 @@ from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS, is_of_self
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
 
-_MAX_LINES = 3  # of the program, in one finding
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 
 
@@ -178,7 +177,7 @@ class CompileDoesNotPay(Cause):
             f"Run this model without torch.compile{''.join(also)}",
             {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
             severity=severity_of(step.gain_percent),
-            where=list(lines)[:_MAX_LINES],
+            where=list(lines)[: thresholds.MAX_LINES],
             predicted=step if step.gain_percent >= thresholds.gain_percent else None,
         )
 

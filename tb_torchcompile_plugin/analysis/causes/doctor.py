@@ -18,8 +18,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 
 Outcome = Literal["failed", "inaccurate", "unfinished", "eager", "graph_break", "compiled", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-# Causes about what runs eagerly in a span.
-_OF_SPANS = ("nothing_compiled", "debug_backend", "eager_remainder")
 _UNFINISHED = "Torch had not finished when this was recorded: it was compiling, or the process died"
 _IF_DIED = "If it died, the command writes each graph as a script before it is compiled"
 _UNCHECKED = "Whether compiled code computes the same as eager code: a recording does not show this"
@@ -60,7 +58,8 @@ def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[D
     reasons = _why_all_eager(data) if data else []
     rows = [*_frames(data), *_calls(data, reasons)] if data else [NO_DATA]
     is_known = any(reason != "unknown" for reason, _ in reasons)
-    rules = [rule for rule in _OF_SPANS if rule != "nothing_compiled" or not is_known]
+    # Causes about what runs eagerly in a span.
+    rules = ("debug_backend", "eager_remainder", *(() if is_known else ("nothing_compiled",)))
     rows += [Diagnosis("eager", row.title, row.next_step) for row in of_spans if row.rule in rules]
     return list(dict.fromkeys(rows))
 

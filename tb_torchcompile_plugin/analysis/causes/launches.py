@@ -40,7 +40,6 @@ _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen on t
 # As in docs/concepts/predictions.md, with their bounds.
 _REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
-_MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
     "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{caches.SHAPE_LIMIT} = None`",
@@ -161,7 +160,7 @@ class GraphCapture(host.HostTimeCause):
                 "calls_kernel_by_kernel": row.plain_calls,
             },
             by=by,
-            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[:_MAX_LINES],
+            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[: thresholds.MAX_LINES],
             code=code,
         )
 
