@@ -6,7 +6,6 @@ The same way in the tab, in the terminal and in findings.
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import floor, log10
-from typing import Any
 
 import msgspec
 
@@ -20,9 +19,10 @@ def column_head(title: str = "", **options: bool) -> msgspec.Meta:
     that is shown in full on several lines, `unseen` for no column at all, `unix` for seconds that are a date;
     `inner` for a field of rows: the table shows how many, the details of a row list them.
     """
-    extra: dict[str, Any] = {name: value for name, value in options.items() if value}
-    return msgspec.Meta(title=title or None, extra=extra)
+    return msgspec.Meta(title=title or None, extra={name: value for name, value in options.items() if value})
 
+
+HIDDEN = column_head(hidden=True)
 
 # Smallest value (µs) with this unit, its size (µs), its name. Minutes start late: 101 s is clearer than 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
@@ -56,13 +56,6 @@ def about(us: float, low_us: float, high_us: float) -> str:
     size, unit = _unit(float(f"{us:.2g}"))
     time, low, high = (significant(value / size, 2) for value in (us, low_us, high_us))
     return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
-
-
-def between(low_us: float, high_us: float) -> str:
-    """Write a range of predicted times: "2.7-3.0 ms"; "" if both round to the same text."""
-    size, unit = _unit(high_us)
-    low, high = significant(low_us / size, 2), significant(high_us / size, 2)
-    return "" if low == high else f"{low}–{high} {unit}"
 
 
 def seconds(s: float | None) -> str:
@@ -135,9 +128,9 @@ def count_per_step(mean: float, each: str) -> tuple[str, str]:
     return f"{'' if is_close else 'about '}{mean:,.0f}", each
 
 
-def plural_of_mean(number: float, noun: str, plural_noun: str | None = None) -> str:
+def plural_of_mean(number: float, noun: str) -> str:
     """Write a mean count with its noun: "1 launch", "1.5 launches"."""
-    return f"{rounded(number)} {noun if rounded(number) == '1' else plural_noun or noun + 's'}"
+    return f"{rounded(number)} {noun}{'' if rounded(number) == '1' else 's'}"
 
 
 def rounded(number: float) -> str:

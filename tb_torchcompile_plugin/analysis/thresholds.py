@@ -38,5 +38,6 @@ critical_percent = 20.0
 # Judgements that are not limits of a finding.
 USUAL_CALL_NS = 50_000  # host time of one operator, call or gap: longer ones do more than launch kernels
 MAX_NAMES = 3  # in one sentence: functions, sizes, steps, kernels
+MAX_LINES = 3  # of the program, in one finding
 MAX_NAME_CHARS = 60  # in a sentence: names of kernels may have hundreds
 SLOWED_BY_PROFILER = 1.25  # profiled / unprofiled step: from here on, host times are reported as overstated

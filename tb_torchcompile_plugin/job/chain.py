@@ -236,9 +236,7 @@ class Slow(NamedTuple):
     """A slow rank, or several that are slow together."""
 
     rank_indices: list[int]  # indices of ranks, the slowest first
-    hosts: list[
-        str
-    ]  # whose late ranks they are; [] where others of the host are in time, or hosts are unknown
+    hosts: list[str]  # whose late ranks they are; [] where others of it are in time, or hosts are unknown
     ns: int  # by how much the first one is slower, in all that was recorded
 
 
@@ -260,8 +258,9 @@ def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
 
     A host is slow where more than half of its ranks are, two at least, unless all hosts are: they then share no host.
     """
-    hosts = _hosts(job)
-    far = {host: [index for index in indices if is_far[index]] for host, indices in hosts.items()}
+    hosts = grouped(range(len(job.digests)), lambda index: job.digests[index].host or "")
+    known = {} if "" in hosts else hosts  # only where all ranks tell theirs
+    far = {host: [index for index in indices if is_far[index]] for host, indices in known.items()}
     far = {host: late for host, late in far.items() if len(late) > 1 and 2 * len(late) > len(hosts[host])}
     groups = [(late, [host]) for host, late in far.items()] if len(far) < len(hosts) else []
     of_hosts = {index for late, _ in groups for index in late}
@@ -271,12 +270,6 @@ def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
         for late, names in groups
     ]
     return sorted(rows, key=lambda row: -row.ns)
-
-
-def _hosts(job: Job) -> dict[str, list[int]]:
-    """Return the ranks of each host by index; {} unless all ranks tell theirs."""
-    hosts = grouped(range(len(job.digests)), lambda index: job.digests[index].host or "")
-    return {} if "" in hosts else hosts
 
 
 def shared_by(job: Job, rank_indices: Sequence[int]) -> str:

@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.profile.columns import (
     union,
 )
 from tb_torchcompile_plugin.reader.memo import cached_once
-from tb_torchcompile_plugin.torch_names.slices import HOLD_ALL, PAIRED
+from tb_torchcompile_plugin.torch_names.slices import ALL_TO_ALL, HOLD_ALL, PAIRED
 
 _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
 
@@ -100,8 +100,8 @@ class Instances:
     def some(self, numbers: Int64s) -> "Instances":
         """Return these instances, numbered in this order."""
         sizes = self.sizes[numbers]
-        _, indices = ranges(self.first[numbers], sizes)
-        return Instances(self.of_call, self.rows[indices], np.cumsum(sizes) - sizes)
+        rows = self.rows[ranges(self.first[numbers], sizes)[1]]
+        return Instances(self.of_call, rows, np.cumsum(sizes) - sizes)
 
     def where(self, mask: Mask) -> "Instances":
         """Return the instances of a mask, numbered from 0."""
@@ -207,8 +207,7 @@ def first_shared_steps(job: Job) -> list[int]:
 
 def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     """Return by instance whether its calls are of different ranks and do the same."""
-    # In an all-to-all each rank may send more or less than another.
-    sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
+    sizes = (None if kind.operation == ALL_TO_ALL else kind.message_bytes for kind in calls_.kinds)
     in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))
     in_common = in_common[calls_.kind]
     pairs, _ = distinct(candidates.number, calls_.rank_index[candidates.rows])
@@ -362,11 +361,8 @@ def clocks(job: Job) -> Clocks:
 
 def _by_collectives(instances_: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
     """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
-    instance, rank_index, end = (
-        instances_.number,
-        calls_.rank_index[instances_.rows],
-        calls_.end[instances_.rows],
-    )
+    instance, rows = instances_.number, instances_.rows
+    rank_index, end = calls_.rank_index[rows], calls_.end[rows]
     first = instances_.first[instance]
     others = np.flatnonzero(first != np.arange(len(first)))
     pairs, pair = distinct(rank_index[first[others]], rank_index[others])

@@ -221,10 +221,9 @@ def job_of_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
     ranks = {digest.rank: digest for digest in _readable(files, unread)}
     times = {}
     for digest in ranks.values():
-        begin, end = (
-            digest.base_ns + ns for ns in (digest.columns.header.begin_ns, digest.columns.header.end_ns)
-        )
-        times[Member(digest.rank, digest.worker, digest.span)] = RecordedAt(digest.host, begin, end)
+        header, base = digest.columns.header, digest.base_ns
+        recorded = RecordedAt(digest.host, base + header.begin_ns, base + header.end_ns)
+        times[Member(digest.rank, digest.worker, digest.span)] = recorded
     selected = {member.rank for member in recorded_together(times, like)}
     for rank in ranks.keys() - selected:
         unread[rank] = not_recorded_together(ranks[rank].worker)

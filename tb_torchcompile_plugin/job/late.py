@@ -184,12 +184,9 @@ def _since(job: Job, by_group: bool) -> _Since:
     rank_index, launch = calls_.rank_index[rows], calls_.launch[rows] - base[calls_.rank_index[rows]]
     is_first = (np.diff(rank_index, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
     # What can be compared begins with the first step that all have, or with the recording.
-    recording = [int(digest.columns.header.begin_ns) for digest in job.digests]
-    first = (
-        np.array(job.of(first_shared_steps), np.int64) - base
-        if job.of(first_shared_steps)
-        else np.array(recording, np.int64)
-    )
+    first = np.array([int(digest.columns.header.begin_ns) for digest in job.digests], np.int64)
+    if shared := job.of(first_shared_steps):
+        first = np.array(shared, np.int64) - base
     begin = np.where(is_first, first[rank_index], np.roll(launch, 1))
     columns = np.full((3, len(calls_.rank_index)), -1)
     columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
@@ -271,9 +268,7 @@ def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[Attribution, int]:
             slower += ns - usual_ns
         else:
             more[key[0]] += ns - usual_ns
-    total = slower + sum(more.values())
-    if not total:
-        return {}
-    if not more or sum(more.values()) < _MORE_WORK_SHARE * total:
-        return {Attribution("slower_kernels", "", "", 0): total}
-    return {Attribution("more_work", max(more, key=lambda name: more[name]), "", 0): total}
+    total, blamed = slower + sum(more.values()), Attribution("slower_kernels", "", "", 0)
+    if more and sum(more.values()) >= _MORE_WORK_SHARE * total:
+        blamed = Attribution("more_work", max(more, key=more.__getitem__), "", 0)
+    return {blamed: total} if total else {}

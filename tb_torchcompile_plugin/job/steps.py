@@ -111,8 +111,8 @@ def _rank_steps(job: Job, index: int, digest: RankDigest, gpu: RankGpu) -> RankS
     rows, own, times = job.of(calls).of_rank(index), gpu.steps, job.of(waits)
     begin, end = (column[rows] - digest.base_ns for column in (job.of(calls).begin, job.of(calls).end))
     wait, sent = np.maximum(times.wait[rows], 0), times.transferred[rows]
-    not_waiting = subtract(gpu.exposed, _intervals(begin, begin + wait))
-    unknown = subtract(not_waiting, _intervals(end - sent, end))
+    not_waiting = subtract(gpu.exposed, union(begin, begin + wait))
+    unknown = subtract(not_waiting, union(end - sent, end))
     alone_ns, not_waiting_ns, unknown_ns = (
         covered_ns(part, own.begin, own.end) for part in (gpu.exposed, not_waiting, unknown)
     )
@@ -130,8 +130,3 @@ def _rank_steps(job: Job, index: int, digest: RankDigest, gpu: RankGpu) -> RankS
     )
     assert np.array_equal(steps.span, sum(steps[2:]))
     return steps
-
-
-def _intervals(begin: Int64s, end: Int64s) -> Intervals:
-    """Return what these cover, without those that take no time."""
-    return union(begin[end > begin], end[end > begin])

@@ -17,6 +17,7 @@ _OfPair = Literal["send", "recv"]
 Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
 HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
 PAIRED: tuple[Operation, ...] = get_args(_OfPair)
+ALL_TO_ALL: Operation = "all_to_all"  # of which each rank may send more or less than another
 # Of parameters and gradients, of which several may be put together.
 MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 # What a collective does, from torch's word ("_allgather_base"), a label or the name of a kernel.
@@ -35,9 +36,8 @@ operation_of: Callable[[str], Operation] = first_match(
     ("send", "(?i)send"),
     default="other",
 )
-GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
 PARAM_COMMS = "record_param_comms"  # what c10d records of each collective, where it is called
-_BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
+_BACKENDS = "nccl|rccl|ucc|xccl|hccl|gloo|mpi"
 # Which collective a label is of: `nccl:all_reduce`, `nccl:send 0->1`.
 collective = first_group(rf"(?:{_BACKENDS}):(\w+)(?: .*)?\n?")
 # A call that communicates, on the host: a label, an operator, or what Python calls of torch.

@@ -30,7 +30,6 @@ from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
 _NOT_PREDICTED = f"Costs are predicted only for the {_MAX_PREDICTED} sites with the highest direct cost"
-_UNKNOWN = "Graph breaks are unknown: this trace does not show them."
 # A nested region may be the rest of a broken frame or a frame that it calls.
 _AMBIGUOUS = (
     "the trace has no compile log and no Python stacks (with_stack=True), which distinguish nested regions."
@@ -82,8 +81,8 @@ def break_sites(profile: Profile) -> list[GraphBreakSite]:
 
 def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top: bool) -> GraphBreakSite:
     if why or not is_near_top:
-        is_measured = row.host_us is not None
-        return replace(row, why_no_cost=(why or _NOT_PREDICTED).rstrip(".")) if is_measured else row
+        why_no_cost = (why or _NOT_PREDICTED).rstrip(".")
+        return row if row.host_us is None else replace(row, why_no_cost=why_no_cost)
     gaps, ended = profile.of(break_gaps), graph_breaks.ended_graphs(profile, row)
     times = gaps.times[[name in ended for name in gaps.broken]]
     if not len(times):  # none of its graphs is followed by another one
@@ -99,11 +98,11 @@ def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top:
 def headline(profile: Profile) -> str:
     """Summarize: "4 graph break sites cost about 2.5 ms (2.1-3.2) per step, 42 % of the step (predicted)."."""
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
-    is_known = profile.of(graph_break_costs) is not None
     if not sites:
-        return "No graph breaks." if profile.of(graph_breaks.count_sites) == 0 else _UNKNOWN
+        unknown = "Graph breaks are unknown: this trace does not show them."
+        return "No graph breaks." if profile.of(graph_breaks.count_sites) == 0 else unknown
     count = plural(len(sites), "graph break site")
-    if not is_known:
+    if profile.of(graph_break_costs) is None:
         return f"{count}. The cost is unknown: {profile.of(graph_breaks.unrecorded) or _AMBIGUOUS}"
     ran = [site for site in sites if site.host_us is not None or site.saves_us is not None]
     if not ran:
@@ -156,8 +155,9 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
     gaps = profile.of(break_gaps).times
     closed, fused = joined_graphs(profile, gaps)
     optimistic = fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True))
-    steps = profile.of(launch_sequence).steps
-    yield fix.Fix(count / steps, fix.in_sequence(closed, fused), closed, optimistic)
+    yield fix.Fix(
+        count / profile.of(launch_sequence).steps, fix.in_sequence(closed, fused), closed, optimistic
+    )
 
 
 def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:

@@ -4,14 +4,11 @@ Each cause is a class in the file of its family. Its docstring is its row in doc
 changes the model of the step (fix.py), and is reported if the replayed step is sufficiently shorter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_points import eager_points
@@ -53,7 +50,6 @@ class SpanContext:
     """A profiled span, with facts that several causes share."""
 
     def __init__(self, profile: Profile, predicted: Callable[[Profile], list[WhatIf]]) -> None:
-        """Take the function that predicts fixes."""
         self.profile, self._predicted = profile, predicted
         self.summary = profile.summary  # of what the worker compiled
         self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
@@ -62,12 +58,10 @@ class SpanContext:
         self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
-        self.where = "per step" if self.steps else "in this span"  # after a number
         self.time_unit = profile.of(time_unit)  # of predictions: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
         # On the clock of the bottleneck.
-        wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
-        self.wall_us = wall_ns / 1000
+        self.wall_us = float(profile.of(step_ns).sum() if self.steps else self.windows.total_ns) / 1000
         self._gpu_ns = int(profile.trace.dur[profile.of(gpu_work).index].sum())
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
         eager = profile.of(eager_time)
@@ -96,10 +90,10 @@ class SpanContext:
             # Operators inside a region count as compiled here, even if the region has no operations.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
         generated = kernels.GENERATED.intersection(profile.of(gpu_work).categories)
-        if not eager or generated or profile.of(ran_packages):
+        # Of torch before 2.6: regions without ids.
+        unnamed = not profile.of(region_calls) and any(map(slices.is_region, trace.names))
+        if not eager or generated or unnamed or profile.of(ran_packages):
             return False
-        if not profile.of(region_calls) and any(map(slices.is_region, trace.names)):
-            return False  # of torch before 2.6: regions without ids
         regions = [call.index for call in profile.of(compiled_calls)]
         rows = np.array([*regions, *host_slices(trace, slices.is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
@@ -133,22 +127,6 @@ class SpanContext:
         return frames_us_in(rows, self.profile.trace.base_ns, self.windows)
 
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
-class Details(TypedDict, total=False):
-    """The fields of a finding that not all findings have."""
-
-    saves_us: float | None
-    row: str | None
-    where: list[str]
-    code: str | None
-    advised: bool
-    role: Role
-    predicted: Predicted | None
-
-
 class Cause:
     """One cause of a slow step, or of an incomplete recording."""
 
@@ -169,7 +147,7 @@ class Cause:
         """Yield the findings that need only the compile data of a worker."""
         return iter(())
 
-    def finding(
+    def finding(  # noqa: PLR0913  # all but the first three are options
         self,
         title: str,
         next_step: str,
@@ -178,7 +156,13 @@ class Cause:
         by: WhatIf | None = None,
         share: float | None = None,
         severity: Severity | None = None,
-        **details: Unpack[Details],
+        predicted: Predicted | None = None,
+        code: str | None = "",
+        role: Role | None = None,
+        advised: bool = True,
+        saves_us: float | None = None,
+        row: str | None = None,
+        where: Iterable[str] = (),
     ) -> Finding:
         """Return a finding of this cause that the fix `by` would remove.
 
@@ -186,26 +170,26 @@ class Cause:
         profiled time). Unknown evidence and lines are omitted. The default `code` is the part of the next step in
         backquotes.
         """
-        predicted = details.get("predicted", by.predicted if by else None)
-        if "code" not in details:
+        predicted = predicted or (by.predicted if by else None)
+        if code == "":
             next_step, code = split_code(next_step)
-            details["code"] = code if details.get("advised", True) else None
-        details["where"] = list(filter(None, details.get("where", ())))
-        finding = Finding(
+        return Finding(
             rule=self.id,
             severity=severity or severity_of(predicted.gain_percent if predicted else share),
             title=title,
             evidence={name: number for name, number in evidence.items() if number is not None},
-            saves_us=None,
+            saves_us=saves_us,
             panel=self.panel,
             section=self.section or SECTIONS[self.panel][0],
-            role=self.role,
-            row=None,
+            role=role or self.role,
+            row=row,
             next_step=next_step,
             predicted=predicted,
+            where=list(filter(None, where)),
             fix=by.id if by else None,
+            code=code if advised else None,
+            advised=advised,
         )
-        return replace(finding, **details)
 
 
 class Words(NamedTuple):
@@ -297,13 +281,13 @@ def split_code(next_step: str) -> tuple[str, str | None]:
     return next_step.replace("`", ""), "\n".join(re.findall("`([^`]*)`", next_step)) or None
 
 
-def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+def step_after(predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
     """Return "With inductor, a step would take about 870 µs (580-1,200) instead of 2.82 ms"."""
     after = about(predicted.after_us, predicted.low_us, predicted.high_us)
     return f"{fixed}, {unit.one} would take {after} instead of {duration(predicted.step_us)}"
 
 
-def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
     """Return "If compiled, a step would take up to 81 % less time" with the range, as eager code gains differently."""
     bounds = (predicted.high_us, predicted.low_us)
     low, high = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)
@@ -314,8 +298,7 @@ def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> 
 def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
     """Return the user's line that called the library at the end of a stack; "" if the last frame is the user's own."""
     users = [frame for frame in stack if is_user_file(frame.file)]
-    is_own = not stack or is_user_file(stack[-1].file)
-    return "" if is_own or not users else at_line(users[-1].file, users[-1].line)
+    return "" if not users or is_user_file(stack[-1].file) else at_line(users[-1].file, users[-1].line)
 
 
 def named_with_caller(function: str, file: str, line: int | None, caller: str) -> str:

@@ -36,7 +36,6 @@ from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.graph_breaks import ADDRESS, is_of_self
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
 
-_MAX_LINES = 3  # of the program, in one finding
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 
 
@@ -166,8 +165,7 @@ class CompileDoesNotPay(Cause):
         gain = result.gain[0]
         if gain.determined_by != "measured" or gain.verdict != "not_worth_it":
             return
-        rows = context.rows(compilations)
-        lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
+        lines = dict.fromkeys(at_line(row.file, row.line) for row in context.rows(compilations) if row.line)
         fixes = [row for row in context.found if row.predicted]
         # A generic fix often gains most only because of a specific cause, such as many graphs because of breaks.
         fixes.sort(key=lambda row: (row.role == "generic", -row.predicted.gain_us if row.predicted else 0.0))
@@ -179,7 +177,7 @@ class CompileDoesNotPay(Cause):
             f"Run this model without torch.compile{''.join(also)}",
             {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
             severity=severity_of(step.gain_percent),
-            where=list(lines)[:_MAX_LINES],
+            where=list(lines)[: thresholds.MAX_LINES],
             predicted=step if step.gain_percent >= thresholds.gain_percent else None,
         )
 
@@ -196,15 +194,11 @@ class DynamicShapes(Cause):
     limits = ("sizes_s",)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        advice, summary = context.profile.of(size_advice), context.summary
-        if advice is None or summary is None:
-            return
-        rows = context.recompilations
+        advice, rows = context.profile.of(size_advice), context.recompilations
         spent_s = frames_s(rows) or 0.0
-        if spent_s < thresholds.sizes_s or context.compiling_us(rows):
+        if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
             return
         report = context.profile.of(dynamic_shapes)
-        lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
         yield self.finding(
             f"{report.sentences[0].rstrip('.')}. Recompiling took {duration(1e6 * spent_s)} before this span",
             advice.sentence,
@@ -214,7 +208,7 @@ class DynamicShapes(Cause):
                 "sizes": len({row.size for row in report.sizes}),
             },
             severity="info",
-            where=list(lines),
+            where=[at_line(row.file, row.line) for row in report.guards if row.recompiles],
             code=advice.code,
         )
 
@@ -253,16 +247,15 @@ class ModulesCompiledApart(Cause):
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         for frame in data.of(recompiled_frames):
             saved_s = frame.avoidable_s or 0.0
-            if saved_s < thresholds.sizes_s:
-                continue
-            yield self.finding(
-                f"{sharing(frame)} Sharing one would save up to {seconds(saved_s)} of compile time",
-                ADVICE["attribute"],
-                {"modules": frame.modules, "compilations": len(frame.versions), "compile_s": saved_s},
-                severity="info",
-                row=f"recompiles:{frame.versions[-1].compile_id},{frame.epoch}",
-                where=[at_line(frame.file, frame.line)],
-            )
+            if saved_s >= thresholds.sizes_s:
+                yield self.finding(
+                    f"{sharing(frame)} Sharing one would save up to {seconds(saved_s)} of compile time",
+                    ADVICE["attribute"],
+                    {"modules": frame.modules, "compilations": len(frame.versions), "compile_s": saved_s},
+                    severity="info",
+                    row=f"recompiles:{frame.versions[-1].compile_id},{frame.epoch}",
+                    where=[at_line(frame.file, frame.line)],
+                )
 
 
 class CacheMissed(Cause):
@@ -313,8 +306,7 @@ def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
 def at_recompile_limit(data: CompileData, row: Problem) -> tuple[RecompiledFrame | None, str]:
     """Return a frame at the limit, and what to do about the guard that failed when it was last compiled."""
     key = row.epoch, frame_of(row.compile_id)
-    frames = (frame for frame in data.of(recompiled_frames) if (frame.epoch, frame.frame) == key)
-    frame = next(frames, None)
+    frame = next((row for row in data.of(recompiled_frames) if (row.epoch, row.frame) == key), None)
     failures = (again for again in data.of(recompiles) if (again.epoch, frame_of(again.compile_id)) == key)
     guards = [guard for again in failures for guard in again.guards[:1]]
     advice = "Check which guard fails each time: mark the value as dynamic, or keep it constant"

@@ -18,12 +18,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 
 Outcome = Literal["failed", "inaccurate", "unfinished", "eager", "graph_break", "compiled", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-# Causes about what runs eagerly in a span.
-_OF_SPANS = ("nothing_compiled", "debug_backend", "eager_remainder")
-_RECORD = (
-    "Create tb_torchcompile_plugin.tensorboard_trace_handler before the first call of the compiled function"
-)
-_NO_DATA = "No compile data: what was compiled, or failed to compile, is unknown"
 _UNFINISHED = "Torch had not finished when this was recorded: it was compiling, or the process died"
 _IF_DIED = "If it died, the command writes each graph as a script before it is compiled"
 _UNCHECKED = "Whether compiled code computes the same as eager code: a recording does not show this"
@@ -51,19 +45,22 @@ class Diagnosis(msgspec.Struct, frozen=True):
     workers: str = ""  # that recorded it: "a, b"
 
 
+NO_DATA = Diagnosis(
+    "unknown",
+    "No compile data: what was compiled, or failed to compile, is unknown",
+    "Create tb_torchcompile_plugin.tensorboard_trace_handler before the first call of the compiled function",
+)
 NOT_READ = Diagnosis("unknown", "The ranks of this job were not read", "Use report --rank N --section doctor")
 
 
 def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[Diagnosis]:
     """Return what is recorded of a worker. of_spans: the findings of its spans."""
     reasons = _why_all_eager(data) if data else []
-    rows = [Diagnosis("unknown", _NO_DATA, _RECORD)]
-    if data:
-        rows = [*_frames(data), *_calls(data, reasons)]
-    for row in of_spans:
-        is_known = row.rule == "nothing_compiled" and any(reason != "unknown" for reason, _ in reasons)
-        if row.rule in _OF_SPANS and not is_known:
-            rows.append(Diagnosis("eager", row.title, row.next_step))
+    rows = [*_frames(data), *_calls(data, reasons)] if data else [NO_DATA]
+    is_known = any(reason != "unknown" for reason, _ in reasons)
+    # Causes about what runs eagerly in a span.
+    rules = ("debug_backend", "eager_remainder", *(() if is_known else ("nothing_compiled",)))
+    rows += [Diagnosis("eager", row.title, row.next_step) for row in of_spans if row.rule in rules]
     return list(dict.fromkeys(rows))
 
 

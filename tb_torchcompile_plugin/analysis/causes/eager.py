@@ -358,7 +358,7 @@ class FrameGivenUp(PricedCause):
 
     def unexplained(self, context: SpanContext, by: what_if.WhatIf) -> Finding:
         calls = context.profile.of(lookups_in_vain) / context.step_count
-        times, each = count_per_step(calls, context.where)
+        times, each = count_per_step(calls, context.time_unit.each)
         line = at_line(by.file, by.line)
         return self.finding(
             f"{times} {'call' if times == '1' else 'calls'} {each}{f' at {line}' if line else ''} "
@@ -439,7 +439,7 @@ class GraphBreaks(PricedCause):
         comma, s = ("", "s") if len(sites) == 1 else (",", "")
         price = f"{comma} interrupt{s} the graph. {break_costs.direct_sentence(profile)}"
         if by:
-            price = f"{comma} cost{s} {about(*3 * (by.predicted.gain_us,))} {context.where}. "
+            price = f"{comma} cost{s} {about(*3 * (by.predicted.gain_us,))} {context.time_unit.each}. "
             price += step_after(by.predicted, fixed, context.time_unit)
         each = cost.gain_us if cost else direct
         saves_us = None if each is None else each * context.step_count
@@ -512,8 +512,7 @@ def uncalled(summary: CompileSummary) -> tuple[str, CompilerCall]:
     """Return why there are no compilations and no other reason (a key of EAGER_REASONS), and the user's call."""
     if not summary.environment.HasField("compile_called"):
         return "unknown", CompilerCall()
-    calls = (row for row in summary.compiler_calls if row.kind == "compile")
-    call = next(calls, CompilerCall())
+    call = next((row for row in summary.compiler_calls if row.kind == "compile"), CompilerCall())
     return ("unused", call) if summary.environment.compile_called else ("never", CompilerCall())
 
 
@@ -580,8 +579,7 @@ def _message(row: Problem) -> str:
     if parsed.explanation:
         return f"{parsed.reason}: {parsed.explanation.splitlines()[0]}"
     lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-    lines.sort(key=lambda line: (": error: " not in line, line.endswith("raised:")))
-    return lines[0] if lines else row.type
+    return min(lines, key=lambda line: (": error: " not in line, line.endswith("raised:")), default=row.type)
 
 
 def why_given_up(data: CompileData, row: Problem) -> tuple[str, str]:

@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.model.attribution import lines_in_closures, most_called_at
 from tb_torchcompile_plugin.profile.model.launch_sequence import gpu_queue, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -48,11 +47,7 @@ def compiled_operators(profile: Profile, points: fix.Bools) -> Iterator[fix.Fix]
 
 
 def _only_on_gpu(change: fix.Change) -> fix.Change:
-    def only_on_gpu(model: Model) -> Model:
-        changed = change(model)
-        return model._replace(dur=changed.dur, gap=changed.gap, latency=changed.latency)
-
-    return only_on_gpu
+    return lambda model: change(model)._replace(host=model.host, own=model.own)
 
 
 def captured_only(profile: Profile) -> list[str]:

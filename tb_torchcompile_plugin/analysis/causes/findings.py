@@ -56,8 +56,7 @@ def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
     queues = [deque(rows) for rows in runs if rows]
     rows: list[AnyFinding] = []
     while queues:
-        best = min(queues, key=lambda queue: min(map(_by_gain, queue)))
-        rows.append(best.popleft())
+        rows.append(min(queues, key=lambda queue: min(map(_by_gain, queue))).popleft())
         queues = [queue for queue in queues if queue]
     return rows
 
@@ -106,10 +105,9 @@ class Findings(msgspec.Struct, frozen=True):
 
 def findings(about: Profile | CompileData) -> Findings:
     """Return what one span and the compile data of its worker show, or that data alone."""
-    data = about if isinstance(about, CompileData) else about.data
-    of_data = data.of(compile_findings) if data else []
     if isinstance(about, CompileData):
-        return Findings(of_data, len(_OF_DATA))
+        return Findings(about.of(compile_findings), len(_OF_DATA))
+    of_data = about.data.of(compile_findings) if about.data else []
     of_span = about.of(span_findings)
     return Findings(sort_findings([*of_span, *unreported(of_data, of_span)]), len(CAUSES))
 

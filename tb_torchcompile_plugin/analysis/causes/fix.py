@@ -27,8 +27,6 @@ from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
 
 Bools = npt.NDArray[np.bool_]
 Change = Callable[[Model], Model]
-Column = npt.NDArray[Any]
-
 
 # Host time to call the graph that replaces eager operators; see docs/concepts/predictions.md.
 CALL_OF_GRAPH_NS = 20_000
@@ -96,9 +94,8 @@ def fused(work: Int64s, dur: Int64s | int) -> Change:
     return change
 
 
-def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
-    """Return a copy of a column with these values at this index."""
-    changed: Column = column.copy()
+def _with_values(column: npt.NDArray[Any], index: Any, values: Int64s | int) -> npt.NDArray[Any]:
+    changed: npt.NDArray[Any] = column.copy()
     changed[index] = values
     return changed
 
@@ -134,10 +131,9 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
     """Return when each thread ran compiled graphs: all, those with changing sizes, or those with fixed sizes."""
-    dynamic, runs = profile.of(changing_graphs), profile.of(_graph_runs)
-    if changing is not None:
-        runs = [run for run in runs if (run[0] in dynamic) == changing]
-    return on_tracks(profile, *np.array([run[1:] for run in runs], np.int64).reshape(-1, 3).T)
+    dynamic = profile.of(changing_graphs)
+    runs = [run[1:] for run in profile.of(_graph_runs) if changing in (None, run[0] in dynamic)]
+    return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:
@@ -237,8 +233,7 @@ def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int
 def longest_call(profile: Profile, points: Bools) -> str:
     """Return the name of the longest of these calls."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    indices = np.flatnonzero(points)
-    longest = indices[np.argmax((lane.end - lane.begin)[indices])]
+    longest = np.where(points, lane.end - lane.begin, -1).argmax()
     return str(trace.names[trace.name[lane.row[longest]]])
 
 
@@ -273,8 +268,7 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
 
 def compiled_whole(profile: Profile, points: Bools) -> Change:
     """Turn each run of these points into one graph, including its copies and fills."""
-    fusible = profile.of(work_named, is_fusible) | ~profile.of(are_kernels)
-    return as_one_graph(profile, points, fusible)
+    return as_one_graph(profile, points, profile.of(work_named, is_fusible) | ~profile.of(are_kernels))
 
 
 def as_one_graph(

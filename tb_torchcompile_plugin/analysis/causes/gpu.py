@@ -292,9 +292,8 @@ class LowBandwidthKernel(PricedCause):
         profile = context.profile
         for row in profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
-                continue
-            if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
+            is_large = row.category in DATA_MOVING_CATEGORIES and share >= thresholds.kernel_percent
+            if not is_large or bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
             saves_us = (row.alone_us or row.time_us) * (1 - bandwidth / 100)
             yield self.finding(
@@ -369,14 +368,14 @@ class MemoryLimit(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         for device in context.profile.of(held_memory):
             share = device.share_percent or 0.0
-            if share < thresholds.memory_percent:
-                continue
-            yield self.finding(
-                device.sentence(),
-                "Use less memory: activation checkpointing (torch.utils.checkpoint), torch.autocast or smaller batches",
-                {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},
-                severity="warning",
-            )
+            if share >= thresholds.memory_percent:
+                yield self.finding(
+                    device.sentence(),
+                    "Use less memory: activation checkpointing (torch.utils.checkpoint), torch.autocast or smaller "
+                    "batches",
+                    {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},
+                    severity="warning",
+                )
 
 
 def faster(

@@ -242,8 +242,8 @@ class SlowOperator(HostTimeByNameCause):
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        for row in self.large(context):
-            yield self.advise(context, row, next_step=_operator_advice(context.profile, row))
+        rows, profile = self.large(context), context.profile
+        return (self.advise(context, row, next_step=_operator_advice(profile, row)) for row in rows)
 
 
 class Nothing(HostTimeByNameCause):

@@ -40,7 +40,6 @@ _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen on t
 # As in docs/concepts/predictions.md, with their bounds.
 _REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
-_MAX_LINES = 3  # of the program, in one finding
 # Remedies for reasons to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
     "dynamic_shape_rerecord_limit": f"Pad inputs to fewer sizes, or record each size: `{caches.SHAPE_LIMIT} = None`",
@@ -87,8 +86,7 @@ class LaunchBound(PricedCause):
         large = [] if is_asked_for else self.large(context)
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
         for row in advised:
-            advice = _cuda_graph_advice(context, self.filled(row).next_step)
-            yield self.advise(context, row, next_step=advice)
+            yield self.advise(context, row, next_step=_cuda_graph_advice(context, self.filled(row).next_step))
         if large and not advised:
             symbols = sorted({*chain(*context.profile.of(fix.changing_graphs).values())})
             title = (
@@ -162,7 +160,7 @@ class GraphCapture(host.HostTimeCause):
                 "calls_kernel_by_kernel": row.plain_calls,
             },
             by=by,
-            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[:_MAX_LINES],
+            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[: thresholds.MAX_LINES],
             code=code,
         )
 
@@ -223,8 +221,8 @@ class CudaGraphsUsed(Cause):
         if not replays or launches == replays:
             return
         steps = context.step_count
-        times, each = count_per_step(replays / steps, context.where)
-        outside, of = count_per_step((launches - replays) / steps, context.where)
+        times, each = count_per_step(replays / steps, context.time_unit.each)
+        outside, of = count_per_step((launches - replays) / steps, context.time_unit.each)
         yield self.finding(
             f"CUDA graphs are replayed {'once' if times == '1' else f'{times} times'} {each}, but "
             f"{outside} {'launch' if outside == '1' else 'launches'} {of} {'is' if outside == '1' else 'are'} still "
@@ -313,8 +311,8 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (
-            f"The same graph is called {times:.0f} times {context.where}: if calls are independent, combine them into "
-            f"one batch. Otherwise, {advice[0].lower()}{advice[1:]}"
+            f"The same graph is called {times:.0f} times {context.time_unit.each}: if calls are independent, combine "
+            f"them into one batch. Otherwise, {advice[0].lower()}{advice[1:]}"
         )
     if changing := context.profile.of(fix.changing_graphs):
         names = list(changing)
@@ -396,7 +394,5 @@ def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
 
 def _is_of_layers(name: str) -> bool:
     """Whether it computes a layer with parameters or gradients, or sets these to zero."""
-    is_layer = (
-        operators.landmark_of(name) is not None or operators.is_forward_only(name) or operators.is_cell(name)
-    )
-    return is_layer or operators.is_backward(name) or slices.is_zero_grad(name)
+    is_forward = operators.landmark_of(name) or operators.is_forward_only(name) or operators.is_cell(name)
+    return bool(is_forward) or operators.is_backward(name) or slices.is_zero_grad(name)

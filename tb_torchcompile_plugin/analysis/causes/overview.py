@@ -91,10 +91,9 @@ def headline(profile: Profile) -> str:
         return f"{lost.sentence} {step_sentence(profile)}"
     if profile.trace.is_cut_off:  # what is missing may have been there
         return step_sentence(profile)
-    first = first_change(profile.of(findings).findings)
-    if first is None:
-        return step_sentence(profile, "" if profile.of(what_if.why_nothing) else NOTHING_FASTER)
-    return step_sentence(profile, first.title)
+    if first := first_change(profile.of(findings).findings):
+        return step_sentence(profile, first.title)
+    return step_sentence(profile, "" if profile.of(what_if.why_nothing) else NOTHING_FASTER)
 
 
 def step_sentence(profile: Profile, *verdicts: str) -> str:

@@ -285,9 +285,7 @@ def _unsteady(profile: Profile) -> str:
 
 def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     """Return the gain compared with what a compiled step would be eager; what an eager one lacks, findings predict."""
-    if profile.of(why_nothing) or profile.of(_unsteady) or not facts.compiled:
-        return UNKNOWN
-    eager = profile.of(uncompiled)
+    eager = profile.of(uncompiled) if facts.compiled and not profile.of(_unsteady) else None
     return predicted_gain(eager, profile.of(step_time).step_us) if eager else UNKNOWN
 
 
@@ -371,10 +369,7 @@ def uncompiled(profile: Profile) -> tuple[float, float, float] | None:
     compiled code are gone, kernels of libraries stay. What an operator moves and what its launch takes is not known
     exactly: so there is a range.
     """
-    if profile.of(why_nothing):
-        return None
-    operators, _ = profile.of(_fused)
-    if not operators.any():
+    if profile.of(why_nothing) or not profile.of(_fused)[0].any():
         return None
     trace = profile.trace
     inside = fix.time_inside(profile, profile.of(fix.compiled_times))

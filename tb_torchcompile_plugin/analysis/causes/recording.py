@@ -106,5 +106,5 @@ class NoTrace(Cause):
             if not steps:
                 why = "and no call of prof.step() was recorded"
                 advice = f"If a profiler was active, its schedule did not finish. {_CALL_STEP}"
-            title = f"There is no trace, {why}"
-            yield self.finding(title, advice, {"profiled_steps": steps}, severity="info")
+            evidence = {"profiled_steps": steps}
+            yield self.finding(f"There is no trace, {why}", advice, evidence, severity="info")

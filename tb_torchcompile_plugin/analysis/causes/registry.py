@@ -26,9 +26,12 @@ _FAMILIES = eager, training, launches, host, gpu, communication, recording, comp
 
 def _causes_in(family: ModuleType) -> list[Cause]:
     """Return the causes of a file in the order of their classes. Classes without an id are base classes."""
-    types = (value for value in vars(family).values() if isinstance(value, type))
-    classes = (value for value in types if issubclass(value, Cause))
-    return [cause() for cause in classes if cause.__module__ == family.__name__ and "id" in vars(cause)]
+    own = (value for value in vars(family).values() if getattr(value, "__module__", "") == family.__name__)
+    return [
+        value()
+        for value in own
+        if isinstance(value, type) and issubclass(value, Cause) and "id" in vars(value)
+    ]
 
 
 CAUSES: tuple[Cause, ...] = tuple(cause for family in _FAMILIES for cause in _causes_in(family))

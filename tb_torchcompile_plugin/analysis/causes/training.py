@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, SpanContext, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
 from tb_torchcompile_plugin.analysis.causes.host import excess
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
@@ -129,8 +129,7 @@ class RecomputedForward(PricedCause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Do not advise it if the step needs its checkpoints to save memory."""
-        devices = context.profile.of(held_memory)
-        fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
+        fullest = max(context.profile.of(held_memory), key=lambda row: row.share_percent or 0, default=None)
         for row in self.large(context):
             words = self.filled(row, context.time_unit)
             if fullest is None or (fullest.share_percent or 0) < thresholds.memory_percent:
@@ -139,8 +138,8 @@ class RecomputedForward(PricedCause):
             else:
                 predicted = step_after(row.predicted, words.fixed, context.time_unit)
                 title = f"{words.title}. {predicted}, but {fullest.sentence()}"
-                evidence: Evidence = {"times_per_step": row.times}
-                yield self.finding(title, words.next_step, evidence, severity="info", advised=False)
+                times = {"times_per_step": row.times}
+                yield self.finding(title, words.next_step, times, severity="info", advised=False)
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         eager, compiled, data = profile.of(recomputing), list(recomputed(profile)), profile.data
@@ -327,10 +326,8 @@ def _edges(launches: fix.Bools, backward: fix.Bools, begin: int, end: int) -> In
     """Return the edges of the micro-batches of one step; an empty array if they differ."""
     points = begin + np.flatnonzero(launches[begin:end])
     ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
-    if len(ends) < 2:
-        return np.zeros(0, np.int64)
     counts = np.diff(ends)
-    if np.ptp(counts) > _ALIKE * counts.max() or 2 * ends[0] < counts[0]:
+    if len(ends) < 2 or np.ptp(counts) > _ALIKE * counts.max() or 2 * ends[0] < counts[0]:
         return np.zeros(0, np.int64)
     return np.concatenate((points[[max(ends[0] - counts[0], 0)]], points[ends - 1] + 1))
 

@@ -95,10 +95,7 @@ def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     """Return what a fix brings, for an unprofiled step where its length is known."""
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
     predicted = prediction(profile.of(step_cost).step, *(after_ns(profile, change) for change in changes))
-    name, file, line = fix.subject
-    return WhatIf(
-        id=fix.id, kind=fix.kind, name=name, file=file, line=line, times=float(fix.times), predicted=predicted
-    )
+    return WhatIf(fix.id, fix.kind, *fix.subject, float(fix.times), predicted)
 
 
 def _replayed(profile: Profile, changed: Model, slice_ns: int) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, Severity
-from tb_torchcompile_plugin.analysis.formatting import column_head, joined_names, plural
+from tb_torchcompile_plugin.analysis.formatting import HIDDEN, column_head, joined_names, plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
@@ -25,7 +25,6 @@ from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _SEVERITIES: dict[Severity, str] = {"critical": "a critical finding", "warning": "a warning"}
-_HIDDEN = column_head(hidden=True)
 
 
 class FirstFinding(msgspec.Struct, frozen=True):
@@ -136,14 +135,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     recompiles: int | None
     gpu_busy_percent: Annotated[float | None, column_head("GPU busy")]
     compiled_percent: Annotated[float | None, column_head("Compiled", hidden=True)]
-    compilations: Annotated[int | None, _HIDDEN]
+    compilations: Annotated[int | None, HIDDEN]
     recorded_s: Annotated[float | None, column_head(hidden=True, unix=True)]
-    ranks: Annotated[int, _HIDDEN]
-    compiling: Annotated[str, _HIDDEN]  # what its processes compile now, in words; "" for nothing
-    worker: Annotated[str, _HIDDEN]
-    span: Annotated[str | None, _HIDDEN]
-    severity: Annotated[Severity | None, _HIDDEN]
-    read: Annotated[bool, _HIDDEN]  # whether the trace was read; otherwise what only a trace shows is null
+    ranks: Annotated[int, HIDDEN]
+    compiling: Annotated[str, HIDDEN]  # what its processes compile now, in words; "" for nothing
+    worker: Annotated[str, HIDDEN]
+    span: Annotated[str | None, HIDDEN]
+    severity: Annotated[Severity | None, HIDDEN]
+    read: Annotated[bool, HIDDEN]  # whether the trace was read; otherwise what only a trace shows is null
     times: StepTimes | None
     why_unknown: WhyUnknown
 

@@ -25,7 +25,6 @@ MAX_BYTES = 200_000  # of a file: small enough to be committed
 KIND = b"tb_torchcompile_plugin baseline"
 _HEAD = re.compile(KIND + rb" (\d{1,9}), plugin [^\n]*\n")  # before a zlib stream of JSON
 _MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
-_WITHOUT = "the baseline file does not contain this metric: save it again"  # of an older version, or by hand
 _AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
 
 _Runs = Annotated[list[MeasuredRun], msgspec.Meta(min_length=1)]
@@ -64,7 +63,6 @@ def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
 
 
 def _thinned(run: MeasuredRun, samples: int) -> MeasuredRun:
-    """Return a run with no more than so many samples of each measure and item."""
     measures = {}
     for name, measure in run.measures.items():
         items = [replace(item, samples=thinned(item.samples, samples)) for item in measure.items]
@@ -84,7 +82,9 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    unknown = {name: Measure(why_unknown=_WITHOUT) for name in METRICS}
+    # Of an older version, or by hand.
+    why = "the baseline file does not contain this metric: save it again"
+    unknown = {name: Measure(why_unknown=why) for name in METRICS}
     return [replace(run, measures=unknown | run.measures) for run in _inflated(data[head.end() :], path)]
 
 

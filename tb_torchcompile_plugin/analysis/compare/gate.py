@@ -307,8 +307,9 @@ def judge(condition: Condition, baseline: Sequence[MeasuredRun], candidate: Meas
     series = {} if why else _values(condition, baseline, candidate)
     if not series:
         why = f"unknown ({why})" if why else f"no kernel on either side matches {condition.pattern!r}"
-        sentence = f"{label}: {why}."
-        return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
+        return GateCondition(
+            condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", []
+        )
     needs_runs = any(run.measures[metric].needs_runs for run in (*baseline, candidate))
     judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
@@ -389,7 +390,6 @@ def _judged(
 
 
 def _causes(condition: Condition, baseline: MeasuredRun, candidate: MeasuredRun) -> list[GateCause]:
-    """Return the kernels, breaks and functions that rose most, with their lines."""
     metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
     before, after = (
         grouped(

@@ -12,7 +12,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Numbers, Pair, change_of, match, pair
 from tb_torchcompile_plugin.analysis.compare.sides import why_no_verdict
-from tb_torchcompile_plugin.analysis.formatting import column_head, duration, listed_numbers, plural
+from tb_torchcompile_plugin.analysis.formatting import HIDDEN, column_head, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.why_late import main_cause, reason_words
@@ -45,7 +45,6 @@ _VERB_OF_PART = {
     "exposed_memory": "copies without computing",
     "idle": "is idle",
 }
-_HIDDEN = column_head(hidden=True)
 
 
 class RankCompared(Compared, frozen=True):
@@ -55,12 +54,12 @@ class RankCompared(Compared, frozen=True):
     step_us: Pair
     exposed_wait_us: Annotated[Pair, column_head("Waits")]
     late_us: Annotated[Pair, column_head("Others waited")]  # for it, together
-    compute_us: Annotated[Pair, _HIDDEN]
-    overlapped_us: Annotated[Pair, _HIDDEN]
-    exposed_transfer_us: Annotated[Pair, _HIDDEN]
-    exposed_unknown_us: Annotated[Pair, _HIDDEN]
-    exposed_memory_us: Annotated[Pair, _HIDDEN]
-    idle_us: Annotated[Pair, _HIDDEN]
+    compute_us: Annotated[Pair, HIDDEN]
+    overlapped_us: Annotated[Pair, HIDDEN]
+    exposed_transfer_us: Annotated[Pair, HIDDEN]
+    exposed_unknown_us: Annotated[Pair, HIDDEN]
+    exposed_memory_us: Annotated[Pair, HIDDEN]
+    idle_us: Annotated[Pair, HIDDEN]
     wait_us: Annotated[Pair, column_head("Waits, including overlapped", hidden=True)]
 
 
@@ -99,10 +98,9 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     if why := _why_not(jobs):
         return JobsCompared(why, None, [], [])
     step_time = step_time_difference(jobs.baseline.of(job_times), jobs.candidate.of(job_times))
-    numbers = [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)]  # both have the same ranks
-    ranks = match(RankCompared, ["rank"], numbers)
-    verdict = " ".join(_verdict(jobs, step_time, ranks))
-    return JobsCompared(verdict, step_time, ranks, _collectives(jobs))
+    # Both have the same ranks.
+    ranks = match(RankCompared, ["rank"], [_rank_numbers(job) for job in (jobs.baseline, jobs.candidate)])
+    return JobsCompared(" ".join(_verdict(jobs, step_time, ranks)), step_time, ranks, _collectives(jobs))
 
 
 def _why_not(jobs: Jobs) -> str | None:

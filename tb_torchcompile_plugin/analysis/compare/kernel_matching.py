@@ -276,20 +276,14 @@ def _parts(both: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
         return
     a, b = (grouped(side, attrgetter("kind")) for side in both)
     common = a.keys() & b.keys()
-    for kind in sorted(common):
-        yield a[kind], b[kind]
+    yield from ((a[kind], b[kind]) for kind in sorted(common))
     if a.keys() != b.keys():
         rest_a, rest_b = ([launch for launch in side if launch.kind not in common] for side in both)
         yield rest_a, rest_b
 
 
 def _kinds(launches: Step) -> frozenset[str]:
-    if len(launches) == 1:  # the most frequent case
-        return _only(launches[0].kind)
     return frozenset([launch.kind for launch in launches])
-
-
-_only = lru_cache(maxsize=_CACHED)(lambda kind: frozenset([kind]))
 
 
 def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:
@@ -317,8 +311,7 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
 
 def _side(launches: Step) -> SideWork:
     kernels = [name for name, _ in Counter(launch.name for launch in launches).most_common()]
-    operators = list(dict.fromkeys(launch.operator for launch in launches if launch.operator))
-    return SideWork(kernels, operators)
+    return SideWork(kernels, list(dict.fromkeys(launch.operator for launch in launches if launch.operator)))
 
 
 def _time_us(launches: Step, steps: int) -> float:

@@ -132,9 +132,11 @@ class GateMetric(NamedTuple):
 
 def measure_run(source: RunSource) -> MeasuredRun:
     """Measure all that a gate may ask of a run."""
-    sizes = [source.job.world_size if source.job else None]
-    sizes += [recorded_number(profile.trace, "world_size") for profile in source.profiles]
-    sizes += [data.summary.environment.world_size for data in source.data]
+    sizes = [
+        source.job.world_size if source.job else None,
+        *(recorded_number(profile.trace, "world_size") for profile in source.profiles),
+        *(data.summary.environment.world_size for data in source.data),
+    ]
     return MeasuredRun(
         name=source.name,
         program=_program(source),
@@ -351,7 +353,6 @@ def _count_of(data: CompileData, name: CountName) -> int | None:
 
 
 def _run_figures(profile: Profile, whole: bool) -> Figures:
-    """Return what ran in an average step or in the whole span."""
     busy_us, length_us = _busy_us(profile, whole), None
     if not whole:
         length_us = profile.of(step_time).step_us

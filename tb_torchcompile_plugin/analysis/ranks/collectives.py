@@ -53,8 +53,7 @@ class Collectives(msgspec.Struct, frozen=True):
 
 def collectives(profile: Profile) -> Collectives:
     """Return the collectives of a rank on its own, most time first."""
-    none = np.zeros(0, np.int64)
-    return _collectives(profile, none, none, none)
+    return _collectives(profile, *np.zeros((3, 0), np.int64))
 
 
 def rank_collectives(about: OneRank) -> Collectives:
@@ -100,7 +99,6 @@ def _row(device: int, name: str, size: int, times: Int64s, transfer: Int64s, unk
     any_matched = bool(is_matched.any())
     shortest = int(transfer[is_exact].min() if is_exact.any() else times.min())
     rate = size / shortest if size >= 0 and shortest else None
-    exactness: Bandwidth = "exact" if is_exact.any() else "at_least"
     unknown_ns = int(unknown[is_matched].sum())
     return Collective(
         device=device,
@@ -115,5 +113,5 @@ def _row(device: int, name: str, size: int, times: Int64s, transfer: Int64s, unk
         transfer_us=us(int(transfer[is_matched].sum()) - unknown_ns) if any_matched else None,
         unknown_us=us(unknown_ns) if any_matched else None,
         gb_s=rate,
-        gb_s_kind=None if rate is None else exactness,
+        gb_s_kind=None if rate is None else "exact" if is_exact.any() else "at_least",
     )

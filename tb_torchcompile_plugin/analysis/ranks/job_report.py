@@ -165,9 +165,8 @@ def _headline(job: Job) -> str:
     if not waited:
         return f"{step}No rank waits for another."
     row = max(ranks, key=lambda row: row.wait_us)
-    most = f"{row.rank} waits most: {duration(row.wait_us)} in the whole recording."
-    is_quiet = waited + unknown_ns < limit
-    return f"{step}Ranks wait little for each other. Rank {most}" if is_quiet else f"{step}Rank {most}"
+    quiet = "Ranks wait little for each other. " if waited + unknown_ns < limit else ""
+    return f"{step}{quiet}Rank {row.rank} waits most: {duration(row.wait_us)} in the whole recording."
 
 
 def _unknown(job: Job) -> tuple[int, int, str]:

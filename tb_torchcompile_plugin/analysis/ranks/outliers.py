@@ -82,16 +82,6 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 
-def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
-    """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
-    if isinstance(job, TracedJob):
-        return _after(job, as_early.replayed_step_ns(job, as_early.even_stages(job, stages)))
-    now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
-    if not now:
-        return None
-    return prediction(now, max(now - (longest - stages.mean_ns), 1.0), now * stages.mean_ns / longest)
-
-
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):
@@ -209,7 +199,6 @@ def _by_cause(job: Job, slowest: Iterable[Slow]) -> list[Outlier]:
 
 
 def _cause(why: LateRank | None) -> tuple[Any, ...]:
-    """Return what ranks that are late by one cause share."""
     if why is None:
         return ("unknown",)
     main = why_late.main_cause(why)
@@ -227,9 +216,7 @@ def reported(job: Job) -> list[Outlier]:
 
 def _is_uniform(job: Job, outlier: Outlier) -> bool:
     """Return whether ranks are slower at everything and may be so by chance: those of a host or a stage are not."""
-    if isinstance(outlier.what, SlowLink) or outlier.what.hosts:
-        return False
-    if outlier.why and why_late.distinctive_reasons(outlier.why):
+    if outlier.kind != "rank" or (outlier.why and why_late.distinctive_reasons(outlier.why)):
         return False
     ranks = outlier.what.rank_indices
     return len(ranks) == 1 or not chain.shared_by(job, ranks)

@@ -74,8 +74,7 @@ def _facts(data: CompileData) -> Iterator[tuple[_Key, str]]:
             key = key_of(row.key)
             yield (*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
-                lookups = ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
-                yield (*key, "cache"), lookups
+                yield (*key, "cache"), ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
     for number, artifact in enumerate(data.summary.artifacts):
         if kind := _KIND_OF_ARTIFACT.get(artifact.name):
             yield (*key_of(artifact.key), kind), _listed(data, number)
@@ -97,11 +96,10 @@ def _listed(data: CompileData, number: int) -> str:
 def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[tuple[list[int], str]]:
     """Return the ranks that agree, and on what; most ranks first."""
     groups: dict[str, list[int]] = {}
-    epoch, compile_id, _ = key
-    compiled: _Key = (epoch, compile_id, "compilation")
+    compiled: _Key = (*key[:2], "compilation")
     absent = "not compiled" if key == compiled else "none"
     for rank, of_rank in facts.items():
-        if key == compiled or not compile_id or compiled in of_rank:
+        if key == compiled or not key[1] or compiled in of_rank:
             groups.setdefault(of_rank.get(key, absent), []).append(rank)
     agreed = ((ranks, value[:_MAX_CHARS]) for value, ranks in groups.items())
     return sorted(agreed, key=lambda group: (-len(group[0]), group[0]))

@@ -180,17 +180,19 @@ def _missed(
 
 def compiled_words(row: LateCompile, rank: int) -> str:
     """Return " (pooled at uneven.py:19, 2 times, on this rank alone; the guard that failed: …)"."""
-    words = [f"{row.function or 'a function'}{f' at {row.where}' if row.where else ''}"]
-    if row.times > 1:
-        words.append(plural(row.times, "time"))
-    if row.alone:
-        words.append("on this rank alone")
+    missed = ""
     if row.missed:
         cache, hit = row.missed
         ranks = f"rank{'s' if len(hit) > 1 else ''} {listed_numbers(hit)}"
-        words.append(f"rank {rank} missed the {title_of_cache(cache)} that {ranks} hit")
+        missed = f"rank {rank} missed the {title_of_cache(cache)} that {ranks} hit"
+    words = (
+        f"{row.function or 'a function'}{f' at {row.where}' if row.where else ''}",
+        plural(row.times, "time") if row.times > 1 else "",
+        "on this rank alone" if row.alone else "",
+        missed,
+    )
     guard = f"; the guard that failed: {row.guard.text}" if row.guard else ""
-    return f" ({', '.join(words)}{guard})"
+    return f" ({', '.join(filter(None, words))}{guard})"
 
 
 def distinctive_reasons(row: LateRank) -> list[LateReason]:

@@ -75,8 +75,7 @@ def load(file: File) -> Digest:
 
 def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
     """Read them one by one; yield why a file cannot be read."""
-    for file, data in zip(files, _read_all(files)):
-        message = data if isinstance(data, UserError) else _parsed(data, file.path)
+    for file, message in zip(files, _of_any_version(files)):
         if isinstance(message, Digest) and message.format_version > FORMAT_VERSION:
             message = UserError(
                 f"the digest has format version {message.format_version}; this version reads up to {FORMAT_VERSION}",
@@ -86,18 +85,18 @@ def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
         yield message
 
 
-def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
+def _of_any_version(files: Sequence[File]) -> Iterator[Digest | UserError]:
     """Read complete files, of which there are thousands of small ones."""
     contents = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _REQUESTS)
     for file in files:
-        if file.size <= 2 * MOST_BYTES:
-            yield next(contents)
-        else:
+        if file.size > 2 * MOST_BYTES:
             yield UserError("the file is larger than any digest", file=file.path, next_step=_WRITE_AGAIN)
+        else:
+            data = next(contents)
+            yield data if isinstance(data, UserError) else _parsed(data, file.path)
 
 
 def _parsed(data: bytes, path: str) -> Digest | UserError:
-    """Return a digest of any version."""
     try:
         message: Digest = Digest.FromString(data)
     except DecodeError:
@@ -111,14 +110,12 @@ def is_current(file: File | None, trace: File) -> bool:
     """Whether it is a digest of this trace, also if a newer version of the package wrote it."""
     if file is None:
         return False
-    (data,) = _read_all([file])
-    message = data if isinstance(data, UserError) else _parsed(data, file.path)
+    (message,) = _of_any_version([file])
     if isinstance(message, UserError):
         return False
     is_of_trace = (message.trace_name, message.trace_bytes) == (trace.name, trace.size)
     # The last section is there: a file that is cut off between two fields can be parsed.
-    is_whole = bool(message.kernels)
-    return is_of_trace and is_whole and message.format_version >= FORMAT_VERSION
+    return is_of_trace and bool(message.kernels) and message.format_version >= FORMAT_VERSION
 
 
 def save(message: Digest, path: str) -> None:

@@ -185,9 +185,9 @@ def _columns(profile: Profile, kept: _Excerpt) -> rank_digest.DigestColumns:
 
 def _identified(profile: Profile) -> pb.Digest:
     """Return a message with only the facts of the trace and the log about the rank."""
-    trace = profile.trace
+    trace, span, step = profile.trace, profile.span, profile.of(step_time)
     begin, end = trace.window()
-    message = pb.Digest(
+    return pb.Digest(
         rank=recorded_number(trace, "rank"),
         world_size=recorded_number(trace, "world_size"),
         host_name=host_of(trace.metadata),
@@ -200,13 +200,10 @@ def _identified(profile: Profile) -> pb.Digest:
             pb.DigestNotice(problem=notice.problem, kept=notice.kept, next_step=notice.next_step)
             for notice in trace.notices
         ],
+        step_us=step.step_us if step.steps else None,
+        trace_name=span.file.name if span else None,
+        trace_bytes=span.file.size if span else None,
     )
-    step = profile.of(step_time)
-    if step.steps:
-        message.step_us = step.step_us
-    if profile.span:
-        message.trace_name, message.trace_bytes = profile.span.file.name, profile.span.file.size
-    return message
 
 
 def recorded_number(trace: Trace, name: str) -> int | None:
@@ -232,7 +229,6 @@ def _calls(profile: Profile, until: int) -> Calls:
 
 
 def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:
-    """Return the first `count` steps on the host and on the GPU."""
     windows, compiling, gpu = profile.of(marked_steps), profile.of(compile_ns), profile.of(rank_gpu)
     names = windows.names[:count]
     host = rank_digest.HostWindows(

@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Calls, Group, Kind
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES, Attribution, HostCauseKind
-from tb_torchcompile_plugin.profile.steps import mean_of_steps
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.slices import Operation
 
@@ -126,16 +125,9 @@ class RankDigest(Memoized):
 
     @property
     def step_us(self) -> float | None:
-        """How long a step of the rank is; None where it has none.
-
-        Digests of older versions do not have it: there it is the mean step on the GPU, or on the host.
-        """
-        header, gpu, windows = self.columns.header, self.columns.gpu, self.columns.windows
-        if header.HasField("step_us"):
-            return float(header.step_us)
-        if gpu is not None:
-            return mean_of_steps(gpu.steps.end - gpu.steps.begin) / 1000
-        return float((windows.end - windows.begin).mean()) / 1000 if len(windows.names) else None
+        """How long a step of the rank is; None where it has none."""
+        header = self.columns.header
+        return float(header.step_us) if header.HasField("step_us") else None
 
     @property
     def host_steps(self) -> int:
@@ -146,8 +138,7 @@ class RankDigest(Memoized):
     def notices(self) -> list[Notice]:
         """What could not be read of its trace."""
         header = self.columns.header
-        name = str(header.trace_name)
-        return [Notice(name, row.problem, row.kept, row.next_step) for row in header.notices]
+        return [Notice(header.trace_name, row.problem, row.kept, row.next_step) for row in header.notices]
 
 
 def details_of(digest: RankDigest) -> DigestDetails:
@@ -256,8 +247,7 @@ def _read_calls(data: bytes) -> tuple[Calls, Int64s]:
         operation = cast(Operation, row.operation if row.operation in get_args(Operation) else "other")
         group = groups[row.group]
         kinds.append(Kind(operation, group, row.dtype, row.message_bytes, row.source, row.destination))
-    rank_index = np.zeros(len(begin), np.int64)
-    return Calls(rank_index, begin, end, launch, seq, kind, comms, kinds), cuts
+    return Calls(np.zeros(len(begin), np.int64), begin, end, launch, seq, kind, comms, kinds), cuts
 
 
 @lru_cache(1 << 14)

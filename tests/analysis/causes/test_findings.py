@@ -524,7 +524,7 @@ def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
-    others = {"graph_breaks", "recompiles", "data_parallel", "slow_backend"}
+    others = {"graph_breaks", "recompiles", "data_parallel"}
     others |= {
         "profiler_hooks",
         "nothing_compiled",
@@ -573,22 +573,6 @@ def test_several_gpus_in_one_process(tmp_path: Path) -> None:
     assert "data_parallel" not in by_rule(tmp_path, [*steps(), label])
     row = by_rule(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
     assert row.title.startswith("One process drives 2 GPUs") and "DistributedDataParallel" in row.next_step
-
-
-@pytest.mark.parametrize(
-    ("backend", "ranks", "fires"),
-    [
-        ("gloo", 2, True),
-        ("mpi", 8, True),
-        ("gloo", 1, False),
-        ("nccl", 2, False),
-        ("cpu:gloo,cuda:nccl", 2, False),
-    ],
-)
-def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: bool) -> None:
-    info = {"backend": backend, "world_size": ranks, "rank": 0}
-    assert ("slow_backend" in by_rule(tmp_path, steps(), distributedInfo=info)) == fires
-    assert "slow_backend" not in by_rule(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
 def test_cheap_breaks_are_left_alone(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -710,17 +694,6 @@ def test_a_failed_compilation_is_a_finding_without_a_trace() -> None:
     assert "no such device" in failed.title
 
 
-def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
-    """Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames."""
-    summary = pb.CompileSummary()
-    for compile_id in ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"):
-        row = summary.compilations.add(function="forward", file=USERS, line=33)
-        row.key.compile_id = compile_id
-    row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
-    (limit,) = compile_findings(data_of(summary))
-    assert (limit.rule, limit.evidence) == ("recompile_limit", {"versions": 2})
-
-
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
     assert row.where == ["loop.py:113", "train.py:35"] and "(called at train.py:35)" in row.title
@@ -758,16 +731,24 @@ def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
     assert one and one[0] == "info" and one[1].startswith("Only 1 step was profiled")
 
 
-def test_the_recompile_limit() -> None:
+@pytest.mark.parametrize(
+    ("failure", "compile_ids", "versions"),
+    [
+        ("FailOnRecompileLimitHit", ("2/0", "2/1", "2/2", "2/3"), 3),
+        # Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames.
+        ("RecompileLimitExceeded", ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"), 2),
+    ],
+)
+def test_the_recompile_limit(failure: str, compile_ids: tuple[str, ...], versions: int) -> None:
     summary = pb.CompileSummary()
-    for version in range(3):
-        summary.compilations.add(function="forward", file="m.py", line=3).key.compile_id = f"2/{version}"
-    last = summary.compilations.add(function="forward", file="m.py", line=3)
-    last.key.compile_id = "2/3"
-    last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
-    (row,) = compile_findings(data_of(summary))
-    assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
-    assert row.title.startswith("forward hit the recompile limit after 3 compilations")
+    for compile_id in compile_ids:
+        row = summary.compilations.add(function="forward", file="m.py", line=3)
+        row.key.compile_id = compile_id
+    row.failure.type, row.failure.reason = failure, "recompile_limit reached"
+    (limit,) = compile_findings(data_of(summary))
+    assert (limit.rule, limit.severity) == ("recompile_limit", "critical")
+    assert limit.evidence == {"versions": versions}
+    assert limit.title.startswith(f"forward hit the recompile limit after {versions} compilations")
 
 
 def test_caches_that_did_not_help() -> None:

@@ -142,20 +142,13 @@ def test_calls_that_dynamo_looked_up_in_vain_ran_eager(tmp_path: Path) -> None:
     row = fix(profile, "frames")
     assert row.name == "aten::add"
     assert row.predicted.after_us < 600, "one launch of one kernel in place of fifteen"
-
-
-def test_a_lookup_before_each_region_is_none_in_vain(tmp_path: Path) -> None:
-    eager = [slice_("aten::add", 700, 50), *launch("k", 720, 725, 5)]
-    profile = profile_with(tmp_path, steps(*looked_up(6, 6), *eager))
-    assert (profile.of(lookups_in_vain), given_up(profile)) == (0, False)
-    assert "frames" not in kinds(profile) and "eager" in kinds(profile)
-
-
-def test_a_lookup_that_leads_to_compiling_is_none_in_vain(tmp_path: Path) -> None:
-    """While something is compiled nobody knows which lookups led to it, and which to eager code."""
+    # While something is compiled nobody knows which lookups led to it, and which to eager code.
     compiling = slice_("_compile.compile_inner (dynamo_timed)", 2, 3)
-    profile = profile_with(tmp_path, steps(*looked_up(6, 1), compiling))
-    assert (profile.of(lookups_in_vain), given_up(profile)) == (0, False)
+    eager = [slice_("aten::add", 700, 50), *launch("k", 720, 725, 5)]
+    none_in_vain = profile_with(tmp_path, steps(*looked_up(6, 6), *eager))
+    for other in (profile_with(tmp_path, steps(*looked_up(6, 1), compiling)), none_in_vain):
+        assert (other.of(lookups_in_vain), given_up(other)) == (0, False)
+    assert "frames" not in kinds(none_in_vain) and "eager" in kinds(none_in_vain)
 
 
 def test_a_frame_that_was_given_up_runs_without_its_waits(tmp_path: Path) -> None:

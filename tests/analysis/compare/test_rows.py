@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from profiles import profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
@@ -16,6 +15,7 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     compile_line,
     span_line,
 )
+from tb_torchcompile_plugin.analysis.finding import Severity
 from tb_torchcompile_plugin.analysis.statistics import step_times
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, Recompile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -32,9 +32,11 @@ def steps(*lengths: float) -> list[Event]:
     return events
 
 
-def line_of(run: str, *lengths: float) -> KnownRun:
+def line_of(run: str, *lengths: float, severity: Severity | None = None) -> KnownRun:
     times = step_times(lengths)
-    line = SpanLine(None, None, None, None, None, None, times.mean_us if times else None, times, None, None)
+    line = SpanLine(
+        None, severity, None, None, None, None, times.mean_us if times else None, times, None, None
+    )
     return KnownRun(RunPlace(run, "w", "1", 1, 0.0), line, None)
 
 
@@ -72,12 +74,6 @@ def test_what_was_not_read_is_not_known() -> None:
 
 
 def test_the_headline_counts_what_is_wrong() -> None:
-    runs = [line_of("a", 100), *(line_of(name, 100) for name in "bcd")]
-    severities = ("critical", "warning", "warning", "info")
-    found = [
-        run._replace(line=replace(run.line, severity=severity))
-        for run, severity in zip(runs, severities)
-        if isinstance(run.line, SpanLine)
-    ]
-    assert len(found) == 4
+    severities: tuple[Severity, ...] = ("critical", "warning", "warning", "info")
+    found = [line_of(name, 100, severity=severity) for name, severity in zip("abcd", severities)]
     assert all_runs(found, "").headline == "4 runs: 1 has a critical finding and 2 have a warning."

@@ -66,21 +66,6 @@ def test_what_fails_fails_beside_what_is_not_known():
     assert judged(base, head, "step>3%", "breaks>0").outcome == "failed"
 
 
-def test_a_time_without_noise_is_not_known_but_a_small_rise_is_fine():
-    base = a_run(compile=Measure(1000))
-    assert one(judged(base, a_run(compile=Measure(1300)), "compile>20%")).outcome == "unknown"
-    assert one(judged(base, a_run(compile=Measure(1100)), "compile>20%")).outcome == "passed"
-    runs = [a_run(compile=Measure(number)) for number in (1000, 1001, 999, 1000)]
-    assert one(judged(runs, a_run(compile=Measure(1300)), "compile>20%")).outcome == "failed"
-
-
-def test_memory_needs_no_noise_but_minds_that_of_several_runs():
-    base, head = a_run(memory=Measure(1000)), a_run(memory=Measure(1100))
-    assert one(judged(base, head, "memory>5%")).outcome == "failed"
-    runs = [a_run(memory=Measure(number)) for number in (900, 1000, 1100)]
-    assert one(judged(runs, head, "memory>5%")).outcome == "noise"
-
-
 def test_one_slower_kernel_among_many_fails():
     steady = {f"triton_{number}": [100, 101, 99] for number in range(20)}
     slower = steady | {"triton_7": [150, 151, 149]}
@@ -89,34 +74,66 @@ def test_one_slower_kernel_among_many_fails():
     assert [cause.change for cause in one(report).causes] == [50]
 
 
-def test_work_in_new_kernels_counts_together():
-    """Fused otherwise, the kernels have other names: their sum tells."""
-    base = a_run(kernel=kernels(triton_a=[100, 101, 99], triton_b=[100, 101, 99]))
-    same = a_run(kernel=kernels(triton_ab=[200, 202, 198]))
-    more = a_run(kernel=kernels(triton_ab=[260, 262, 258]))
-    assert one(judged(base, same, "kernel:triton_*>10%")).outcome == "passed"
-    assert one(judged(base, more, "kernel:triton_*>10%")).outcome == "failed"
+A, B = [100, 101, 99], [1000, 1001, 999]
+AB = a_run(kernel=kernels(a=A, b=B))
+COMPILES, REMEMBERS = a_run(compile=Measure(1000)), a_run(memory=Measure(1100))
+THRICE = kernels(gemm_a=[280, 281, 279])
+THRICE = Measure(THRICE.value, THRICE.samples, [msgspec.structs.replace(THRICE.items[0], launches=3)])
 
 
-def test_a_kernel_that_does_the_work_of_others_is_not_slower():
-    """A library picks one kernel three times instead of three kernels once."""
-    base = kernels(gemm_a=[100, 101, 99], gemm_b=[100, 101, 99], gemm_c=[100, 101, 99])
-    head = kernels(gemm_a=[280, 281, 279])
-    more = Measure(head.value, head.samples, [msgspec.structs.replace(head.items[0], launches=3)])
-    assert one(judged(a_run(kernel=base), a_run(kernel=more), "kernel:gemm_*>10%")).outcome == "passed"
-
-
-def test_without_a_pattern_the_sum_alone_counts():
-    base = a_run(kernel=kernels(a=[100, 101, 99], b=[1000, 1001, 999]))
-    head = a_run(kernel=kernels(a=[150, 151, 149], b=[1000, 1001, 999]))
-    assert one(judged(base, head, "kernel>10%")).outcome == "passed"
-    assert one(judged(base, head, "kernel:*>10%")).outcome == "failed"
-
-
-def test_a_pattern_without_a_match_is_not_known():
-    run = a_run(kernel=kernels(nvjet=[100, 101, 99]))
-    assert one(judged(run, run, "kernel:triton_*>10%")).outcome == "unknown"
-    assert one(judged(run, run, "kernel>10%")).outcome == "passed"
+@pytest.mark.parametrize(
+    ("base", "head", "condition", "outcome"),
+    [
+        # A time without noise is not known, but a small rise is fine.
+        (COMPILES, a_run(compile=Measure(1300)), "compile>20%", "unknown"),
+        (COMPILES, a_run(compile=Measure(1100)), "compile>20%", "passed"),
+        ([a_run(compile=Measure(n)) for n in B], a_run(compile=Measure(1300)), "compile>20%", "failed"),
+        # Memory needs no noise, but minds that of several runs.
+        (a_run(memory=Measure(1000)), REMEMBERS, "memory>5%", "failed"),
+        ([a_run(memory=Measure(n)) for n in (900, 1000, 1100)], REMEMBERS, "memory>5%", "noise"),
+        # Fused otherwise, kernels have other names: their sum tells.
+        (
+            a_run(kernel=kernels(t_a=A, t_b=A)),
+            a_run(kernel=kernels(t_ab=[200, 202, 198])),
+            "kernel:t_*>10%",
+            "passed",
+        ),
+        (
+            a_run(kernel=kernels(t_a=A, t_b=A)),
+            a_run(kernel=kernels(t_ab=[260, 262, 258])),
+            "kernel:t_*>10%",
+            "failed",
+        ),
+        # A library picks one kernel three times instead of three kernels once.
+        (
+            a_run(kernel=kernels(gemm_a=A, gemm_b=A, gemm_c=A)),
+            a_run(kernel=THRICE),
+            "kernel:gemm_*>10%",
+            "passed",
+        ),
+        # Without a pattern the sum alone counts.
+        (AB, a_run(kernel=kernels(a=[150, 151, 149], b=B)), "kernel>10%", "passed"),
+        (AB, a_run(kernel=kernels(a=[150, 151, 149], b=B)), "kernel:*>10%", "failed"),
+        # A pattern without a match is not known.
+        (AB, AB, "kernel:triton_*>10%", "unknown"),
+        (AB, AB, "kernel>10%", "passed"),
+        # Of several runs the largest count is the base.
+        (
+            [a_run(recompiles=count(n)) for n in (1, 2, 1)],
+            a_run(recompiles=count(2)),
+            "recompiles>0",
+            "passed",
+        ),
+        (
+            [a_run(recompiles=count(n)) for n in (1, 2, 1)],
+            a_run(recompiles=count(3)),
+            "recompiles>0",
+            "failed",
+        ),
+    ],
+)
+def test_what_a_condition_makes_of_two_sides(base, head, condition, outcome):
+    assert one(judged(base, head, condition)).outcome == outcome
 
 
 def test_of_kernels_on_the_cpu_one_run_tells_no_noise():
@@ -143,12 +160,6 @@ def test_other_things_are_not_compared(differs, allow):
 
 def test_what_a_side_does_not_tell_is_no_difference():
     assert judged(a_run(torch="2.13.0"), a_run()).outcome == "passed"
-
-
-def test_of_several_runs_the_largest_count_is_the_base():
-    runs = [a_run(recompiles=count(number)) for number in (1, 2, 1)]
-    assert one(judged(runs, a_run(recompiles=count(2)), "recompiles>0")).outcome == "passed"
-    assert one(judged(runs, a_run(recompiles=count(3)), "recompiles>0")).outcome == "failed"
 
 
 def test_a_cause_is_what_there_is_more_of_and_at_the_new_line():
