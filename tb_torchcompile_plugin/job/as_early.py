@@ -5,12 +5,14 @@ recorded models that gives the recorded steps back.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import compress
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.make import HostCosts, host_costs, launched
+from tb_torchcompile_plugin.job.digest.make import HostCosts, computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import (
     Instances,
@@ -21,8 +23,9 @@ from tb_torchcompile_plugin.job.instances import (
     senders,
     waits,
 )
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late_by_rank
+from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Mask, indices_in
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -49,6 +52,8 @@ from tb_torchcompile_plugin.torch_names.slices import HOLD_ALL, PAIRED
 Change = Callable[[Model], Model]
 _UNCHANGED: Mapping[int, Change] = MappingProxyType({})
 _MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of recording one event
+_MOST_STEPS = 2 / 3  # share of steps in which a stage must be the longest; chosen by eye on the recordings
+_LONGER = 1.1  # times the mean that it must compute; chosen by eye on the recordings
 _STILL_WAITS = 0.5  # share of its waiting that must be left of a call; with less it does not wait any more
 
 
@@ -252,3 +257,47 @@ def hideable_share(job: TracedJob) -> Floats:
         )
     np.minimum.at(least, calls_.instance, share)
     return least[calls_.instance]
+
+
+class Stages(NamedTuple):
+    """A pipeline whose stages, which are ranks that hand their work to the next one, are uneven.
+
+    The longest stage sets the pace of each step, whatever its rank does right: the reason is its part of the model, and
+    not a late rank.
+    """
+
+    compute_ns: Floats  # of each rank in an average step
+    longest: int  # index of the rank
+    mean_ns: float  # with even stages each computes as long
+
+
+def stages(job: Job) -> Stages | None:
+    """Return None if some ranks do not pass work on, or if no rank computes longest in most steps."""
+    steps = [rank for rank in job.of(job_steps) if rank is not None]
+    calls_, instances_ = job.of(calls), job.of(instances)
+    is_paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
+    rows = instances_.rows[is_paired[instances_.rows[instances_.first]][instances_.number]]
+    if len(steps) < len(job.digests) or len(np.unique(calls_.rank_index[rows])) < len(job.digests):
+        return None
+    compute = [
+        np.asarray((rank.compute + rank.overlapped)[: len(rank.counted)], np.float64) for rank in steps
+    ]
+    count = min(map(len, compute))
+    first = np.array([rank[:count] for rank in compute]).argmax(axis=0)
+    longest = int(np.bincount(first).argmax())
+    means = np.array([rank.mean() for rank in compute])
+    is_uneven = (first == longest).mean() >= _MOST_STEPS and means[longest] >= _LONGER * means.mean()
+    return Stages(means, longest, float(means.mean())) if is_uneven else None
+
+
+def even_stages(job: TracedJob, uneven: Stages) -> dict[int, Change]:
+    """Return the changes of the models of all ranks, by index: the same work, shared evenly."""
+    factors = uneven.mean_ns / np.maximum(uneven.compute_ns, 1)
+    return {
+        index: partial(_scaled, rank.profile.of(computes), float(factor))
+        for index, (rank, factor) in enumerate(zip(job.ranks, factors))
+    }
+
+
+def _scaled(work: Mask, factor: float, changed: Model) -> Model:
+    return changed._replace(dur=np.where(work, changed.dur * factor, changed.dur).astype(np.int64))

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, OutlierKind, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
-from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink, shared_by
 from tb_torchcompile_plugin.job.instances import calls, instances, waits
 from tb_torchcompile_plugin.job.job import Job, TracedJob
@@ -77,9 +77,39 @@ class JobCause(Cause):
         )
 
 
+class UnevenStages(JobCause):
+    """One stage of a pipeline computes longest in two thirds of the steps, and 1.1 times the mean.
+
+    Ranks pass work on by send and recv, and a step gains with even stages. No rank is then called late: the cause is
+    how the model was split. Several sends or recvs in one group are not matched; a group of one, as pipelines use, is.
+    """
+
+    id = "uneven_stages"
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        pipeline = job.of(stages)
+        predicted = outliers.if_even(job, pipeline) if pipeline else None
+        if pipeline is None or predicted is None or predicted.gain_percent < thresholds.gain_percent:
+            return
+        rank = job.numbers[pipeline.longest]
+        user_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
+        own, mean = formatting.duration(user_us), formatting.duration(mean_us)
+        title = (
+            f"Rank {rank} has the longest stage of the pipeline: it computes for {own} per step, compared with "
+            f"{mean} on average. With even stages, a step takes {_after(predicted)}"
+        )
+        next_step = (
+            "Move layers from this stage to the others: split the model by measured time instead of the number of "
+            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
+        )
+        evidence = {"compute_us_per_step": user_us, "mean_compute_us_per_step": mean_us}
+        yield self.with_gain(job, title, next_step, predicted, evidence, [f"rank {rank}"], f"ranks:{rank}")
+
+
 class OutlierCause(JobCause, ABC):
     """Ranks or a link that are slow, alone or together."""
 
+    superseded_by = ("uneven_stages",)
     kind: ClassVar[OutlierKind]
 
     def detect_in_job(self, job: Job) -> Iterator[Finding]:
@@ -216,6 +246,7 @@ class RanksTakeTurns(JobCause):
     """Several ranks are late, none of them at most of its collectives, and a step gains if all are early."""
 
     id = "ranks_take_turns"
+    superseded_by = ("uneven_stages",)
 
     def detect_in_job(self, job: Job) -> Iterator[Finding]:
         indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
@@ -266,7 +297,7 @@ class ExposedTransfers(JobCause):
         )
 
 
-CAUSES = (Straggler(), SlowHost(), SlowTransfer(), RanksTakeTurns(), ExposedTransfers())
+CAUSES = (UnevenStages(), Straggler(), SlowHost(), SlowTransfer(), RanksTakeTurns(), ExposedTransfers())
 BY_ID = {cause.id: cause for cause in CAUSES}
 
 
@@ -274,7 +305,10 @@ def job_findings(job: Job) -> list[Finding]:
     """Return the findings, largest gain first; [] where no rank waits, or the job cannot be replayed."""
     if isinstance(job, TracedJob) and not (job.of(has_models) and not job.of(waits_in_a_circle)):
         return []
-    rows = [row for cause in CAUSES for row in cause.detect_in_job(job)]
+    rows: list[Finding] = []
+    for cause in CAUSES:
+        if not {row.rule for row in rows}.intersection(cause.superseded_by):
+            rows += cause.detect_in_job(job)
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 

@@ -82,6 +82,16 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 
+def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
+    """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
+    if isinstance(job, TracedJob):
+        return _after(job, as_early.replayed_step_ns(job, as_early.even_stages(job, stages)))
+    now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
+    if not now:
+        return None
+    return prediction(now, max(now - (longest - stages.mean_ns), 1.0), now * stages.mean_ns / longest)
+
+
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 _ONLY_TRACES = {"headline", "basis", "findings", "traced"}
 _POINTS = 35.0  # of a step: by how much the chain and the replay of traces may differ
-_OF_RANKS = ("late_rank", "ranks_take_turns")
+_OF_RANKS = ("late_rank", "ranks_take_turns", "uneven_stages")
 
 
 JOBS = (
