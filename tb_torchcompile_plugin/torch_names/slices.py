@@ -36,8 +36,9 @@ operation_of: Callable[[str], Operation] = first_match(
     ("send", "(?i)send"),
     default="other",
 )
+GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
 PARAM_COMMS = "record_param_comms"  # what c10d records of each collective, where it is called
-_BACKENDS = "nccl|rccl|ucc|xccl|hccl|gloo|mpi"
+_BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
 # Which collective a label is of: `nccl:all_reduce`, `nccl:send 0->1`.
 collective = first_group(rf"(?:{_BACKENDS}):(\w+)(?: .*)?\n?")
 # A call that communicates, on the host: a label, an operator, or what Python calls of torch.

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, outermost_ancestor
 from tb_torchcompile_plugin.torch_names import operators, slices
-from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
+from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, GPU_BACKENDS, OPERATOR
 
 # Chosen on the external programs of docs/benchmarks.md, except for the bucket.
 _SMALL_BYTES = 4 << 20  # smaller messages consist mostly of the call
@@ -119,6 +119,28 @@ class DataParallel(Cause):
                 f"One process drives {plural(devices, 'GPU')} with DataParallel, which copies the model in each step",
                 "Use torch.nn.parallel.DistributedDataParallel: one process per GPU, started by torchrun",
                 {"devices": devices},
+                severity="warning",
+            )
+
+
+class SlowBackend(Cause):
+    """Ranks with GPUs communicate through a host backend, such as Gloo (warning)."""
+
+    id = "slow_backend"
+    panel = "step"
+    section = "collectives"
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        if not len(context.profile.of(gpu_work).index):
+            return
+        info = context.profile.trace.distributed
+        backend, size = str(info.get("backend", "")), info.get("world_size")
+        is_on_host = backend and not any(name in backend for name in GPU_BACKENDS)
+        if is_on_host and isinstance(size, int) and size > 1:
+            yield self.finding(
+                f"{size} ranks with GPUs communicate through {backend}, which sends data through the host",
+                'Use the GPU backend: `torch.distributed.init_process_group("nccl")`',
+                {"ranks": size},
                 severity="warning",
             )
 

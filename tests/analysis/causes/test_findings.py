@@ -524,7 +524,7 @@ def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
-    others = {"graph_breaks", "recompiles", "data_parallel"}
+    others = {"graph_breaks", "recompiles", "data_parallel", "slow_backend"}
     others |= {
         "profiler_hooks",
         "nothing_compiled",
@@ -573,6 +573,22 @@ def test_several_gpus_in_one_process(tmp_path: Path) -> None:
     assert "data_parallel" not in by_rule(tmp_path, [*steps(), label])
     row = by_rule(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
     assert row.title.startswith("One process drives 2 GPUs") and "DistributedDataParallel" in row.next_step
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "fires"),
+    [
+        ("gloo", 2, True),
+        ("mpi", 8, True),
+        ("gloo", 1, False),
+        ("nccl", 2, False),
+        ("cpu:gloo,cuda:nccl", 2, False),
+    ],
+)
+def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: bool) -> None:
+    info = {"backend": backend, "world_size": ranks, "rank": 0}
+    assert ("slow_backend" in by_rule(tmp_path, steps(), distributedInfo=info)) == fires
+    assert "slow_backend" not in by_rule(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
 def test_cheap_breaks_are_left_alone(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
