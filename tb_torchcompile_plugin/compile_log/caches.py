@@ -25,8 +25,6 @@ _MAX_VALUES = 20  # differences that are stored with their values
 
 @dataclass(slots=True)
 class _Lookup:
-    """One lookup and the parts of its key."""
-
     compile_key: CompileKey
     key: str
     settings: frozenset[str]  # most parts of a key; the same object wherever they are equal

@@ -176,10 +176,9 @@ class CompileLog:
         for entry in entries:
             name = entry.get("filename")
             file = self.files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
-            frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
-            if self._source and entry.get("loc"):
-                frame.source = entry["loc"]
-            frames.append(frame)
+            source = (self._source and entry.get("loc")) or None
+            line, function = entry.get("line") or 0, entry.get("name") or ""
+            frames.append(pb.Frame(file=file, line=line, function=function, source=source))
         return frames
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
@@ -189,7 +188,7 @@ class CompileLog:
         compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
             # `value` is what it is now, `range` what it was before.
-            row = pb.ShapeEvent(
+            self._rows.shape_events.add(
                 key=self._frames.key(compile_id),
                 attempt=record.attempt,
                 kind=records.CHANGED_SHAPE,
@@ -198,7 +197,6 @@ class CompileLog:
                 range=_text(arguments.get("cached")),
                 source=_text(arguments.get("name")) if self._source else "",
             )
-            self._rows.shape_events.append(row)
         if mark not in ("B", "E"):
             return
         time_ns = nanoseconds(event["ts"])
@@ -210,8 +208,12 @@ class CompileLog:
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
             function = str(arguments.get("fn_name") or name)
-            row = pb.PhaseSpan(name=name, start_ns=time_ns, thread=record.thread)
-            row.function = function if function != name else ""
+            row = pb.PhaseSpan(
+                name=name,
+                start_ns=time_ns,
+                thread=record.thread,
+                function=function if function != name else "",
+            )
             compile_rows.add_autotuned(row, arguments)
             self._begin_span(row, compile_id)
             self._lanes.begin(CompileSpan(row, lane))
@@ -233,9 +235,11 @@ class CompileLog:
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
-            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=span.thread)
-            row.start_ns = span.start_ns
-            frame.backwards.append(row)
+            frame.backwards.append(
+                pb.Compilation(
+                    key=frame.key, direction=pb.BACKWARD, thread=span.thread, start_ns=span.start_ns
+                )
+            )
         elif is_root:
             row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, span.thread
@@ -268,8 +272,9 @@ class CompileLog:
             # another thread compiles a backward meanwhile.
             is_backward = not self._has_spans and metrics.get("is_forward", False) is not None
             if is_backward:
-                row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
-                frame.backwards.append(row)
+                frame.backwards.append(
+                    pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+                )
         if is_backward:
             row = frame.backwards[frame.backwards_measured]
             frame.backwards_measured += 1
@@ -277,24 +282,27 @@ class CompileLog:
             frame.finished = True
             row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._learn_versions(metrics)
+        for program in ("torch", "python", "cuda", "triton"):
+            if version := metrics.get("pytorch_version" if program == "torch" else f"{program}_version"):
+                self._learn(f"{program}_version", str(version))
 
     def _on_runtime_metrics(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         metrics = record.metadata[kind]
         compile_id = compile_id or str(metrics.get("compile_id") or "")
-        row = pb.RuntimeMetrics(key=self._frames.now(compile_id).key)
-        row.direction = pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD
-        row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
-        self._rows.runtime_metrics.append(row)
+        self._rows.runtime_metrics.add(
+            key=self._frames.now(compile_id).key,
+            direction=pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD,
+            metrics=compile_rows.metrics_json(metrics, source=self._source),
+        )
 
     def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
         """Add the reason, which quotes the user's code, where newer torch writes one that is known while compiling."""
         if self._source and record.payload:
             reason = {records.CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
-            row = pb.RuntimeMetrics(key=self._frames.key(compile_id), metrics=reason)
-            row.direction = self._direction(record, compile_id)
-            self._rows.runtime_metrics.append(row)
+            direction = self._direction(record, compile_id)
+            key = self._frames.key(compile_id)
+            self._rows.runtime_metrics.add(key=key, metrics=reason, direction=direction)
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
@@ -325,11 +333,6 @@ class CompileLog:
         if value is not None and name not in self._learned:
             setattr(self._rows.environment, name, value)
             self._learned.add(name)
-
-    def _learn_versions(self, metrics: dict[str, Any]) -> None:
-        for program in ("torch", "python", "cuda", "triton"):
-            if version := metrics.get("pytorch_version" if program == "torch" else f"{program}_version"):
-                self._learn(f"{program}_version", str(version))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""

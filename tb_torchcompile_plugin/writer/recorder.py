@@ -136,7 +136,7 @@ class Recorder:
         """Start recording, or go on, until `release` is called as often. Never raises."""
         with self.reporting("compilations cannot be recorded"):
             self._holders += 1
-            was_recording = self._is_recording()
+            was_recording = self._log_handlers.is_installed(TRACE_LOGGER)
             self._times.collect(after_pause=not was_recording)
             with self._lock:
                 if not was_recording:
@@ -167,9 +167,6 @@ class Recorder:
     def sample(self, enabled: bool) -> None:
         """Sample the program's lines while a profiler records, from the next recording on."""
         self._sampler.enabled = enabled
-
-    def _is_recording(self) -> bool:
-        return self._log_handlers.is_installed(TRACE_LOGGER)
 
     def _catch_up(self) -> int:
         """Add what torch compiled since the last check, where no record was taken meanwhile; return how much.
@@ -268,22 +265,27 @@ class Recorder:
         self._drain(wait=True)
         with self._lock:
             with self.reporting("compilations without a record cannot be recovered"):
-                if self._is_recording() and (number := self._catch_up()):
+                is_recording = self._log_handlers.is_installed(TRACE_LOGGER)
+                if is_recording and (number := self._catch_up()):
                     self.warn(_SILENT.format("1 function" if number == 1 else f"{number} functions"))
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
         environment, source = summary.environment, capture == "full"
         environment.capture = capture
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
-        self._add("the environment", lambda: fill_environment(environment))
-        self._add("torch's times", lambda: self._times.put(summary))
-        self._add("the times of steps", lambda: self._steps.put(summary))
-        self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
-        self._add("calls of torch.compile", lambda: compiler_calls.put_compiler_calls(summary, source=source))
-        self._add("torch's counters", lambda: self._put_counters(summary))
-        self._add("the choices of autotuning", lambda: add_autotune_choices(summary))
-        self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
-        if source:
-            self._add("the lines of the program", lambda: _add_source_lines(summary))
+        parts: dict[str, Callable[[], None]] = {
+            "the environment": lambda: fill_environment(environment),
+            "torch's times": lambda: self._times.put(summary),
+            "the times of steps": lambda: self._steps.put(summary),
+            "samples of Python": lambda: self._sampler.put(summary, source=source),
+            "calls of torch.compile": lambda: compiler_calls.put_compiler_calls(summary, source=source),
+            "torch's counters": lambda: self._put_counters(summary),
+            "the choices of autotuning": lambda: add_autotune_choices(summary),
+            "CUDA graphs": lambda: add_cuda_graphs(summary, source=source),
+            "the lines of the program": lambda: _add_source_lines(summary, source=source),
+        }
+        for part, add in parts.items():
+            with self.reporting(f"{part} cannot be read"):  # the other parts are written
+                add()
         summary.warnings.extend(self._warnings)
         return summary
 
@@ -292,10 +294,6 @@ class Recorder:
             group, name = graph_breaks.CUDAGRAPH_SKIPS
             summary.counters.add(group=group, name=name, value=count - self._inherited_skips)
 
-    def _add(self, part: str, add: Callable[[], None]) -> None:
-        with self.reporting(f"{part} cannot be read"):  # the other parts are written
-            add()
-
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
         """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if there is none. Never raises.
 
@@ -303,14 +301,14 @@ class Recorder:
         """
         if self._inherits_code and not self.taken:
             return None
-        written = ""
+        written = None
         self.status.stop()  # its file is gone when this returns; what still compiles starts it again
         with self.reporting("the compile summary cannot be written", output.folder):
             folder, worker = os.path.split(stem or output.stem)
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
-        return written or None
+        return written
 
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unprofiled, path, worker)
@@ -366,16 +364,13 @@ def _log(text: str) -> None:
         logger.warning("%s", text)
 
 
-def _add_source_lines(summary: CompileSummary) -> None:
+def _add_source_lines(summary: CompileSummary, *, source: bool) -> None:
     """Fill in the text of the lines that torch leaves out of its stacks: the first one of each compiled frame.
 
     Each file is read once in a process. A line whose file is gone, or that was never in one, has no text.
     """
-    for row in summary.compilations:
-        if not row.stack or row.stack[-1].HasField("source"):
-            continue
-        frame = row.stack[-1]
-        if text := linecache.getline(frame.file, frame.line).strip():
+    for frame in (row.stack[-1] for row in summary.compilations if source and row.stack):
+        if not frame.HasField("source") and (text := linecache.getline(frame.file, frame.line).strip()):
             frame.source = text
 
 

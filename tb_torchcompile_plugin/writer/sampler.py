@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -78,11 +78,6 @@ class _Rows:
         for column, value in zip(self.columns(), (start_ns, end_ns, 1, thread, line)):
             column.append(value)
         return len(self) - 1
-
-    def drop_old(self) -> None:
-        """Keep the last rows."""
-        for column in self.columns():
-            del column[:-_KEPT_ROWS]
 
     def thinned(self) -> "_Rows":
         """Return half of the samples, each for twice the time.
@@ -268,7 +263,8 @@ class Sampler:
 
     def _drop_old(self) -> None:
         """Keep the last rows, and the lines that they need."""
-        self._rows.drop_old()
+        for column in self._rows.columns():
+            del column[:-_KEPT_ROWS]
         needed = set[int]()
         for number in self._rows.line:
             while number != _NO_CALLER and number not in needed:
@@ -288,7 +284,9 @@ class Sampler:
         samples.left_out = self._left_out
         samples.threads.extend(self._threads)
         samples.lines.extend(_line(*codes, source=source) for codes in self._codes)
-        samples.start_ns.extend(_steps(rows.start_ns))
+        # The first value, and how much each one is beyond the one before.
+        beginnings = itertools.pairwise(itertools.chain((0,), rows.start_ns))
+        samples.start_ns.extend(start - before for before, start in beginnings)
         samples.duration_ns.extend(end - start for start, end in zip(rows.start_ns, rows.end_ns))
         samples.samples.extend(rows.samples)
         samples.thread.extend(rows.thread)
@@ -310,11 +308,6 @@ def _without_collection(sample: Callable[[int, int], None], before: int, now: in
     finally:
         if threshold and gc.get_threshold()[0] == 0:  # unless the program set it meanwhile
             gc.set_threshold(threshold)
-
-
-def _steps(values: "array[int]") -> Iterator[int]:
-    """Yield the first value, and how much each one is beyond the one before."""
-    return (value - before for before, value in itertools.pairwise(itertools.chain((0,), values)))
 
 
 def _line(code: CodeType, number: int, called: CodeType | None, caller: int, *, source: bool) -> SampledLine:

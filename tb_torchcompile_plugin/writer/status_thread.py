@@ -105,7 +105,6 @@ class StatusThread:
             return self._thread is None
 
     def _publish(self, status: CompileStatus, path: str) -> None:
-        """Write the file, and call the callback where something changed."""
         if path:
             with contextlib.suppress(OSError), write_atomically(path) as file:
                 file.write(json.dumps(asdict(status), ensure_ascii=False).encode())
