@@ -126,8 +126,7 @@ class ReadQueue(Generic[Key, Value]):
     def cancel(self, key: Key) -> None:
         """Stop a reading unless somebody else asks for it within `GRACE_S` seconds."""
         with self._changed:
-            reading = self._known.get(key)
-            if reading is not None:
+            if (reading := self._known.get(key)) is not None:
                 reading.wanted_until = reading.contested_until = self._clock() + GRACE_S
 
     def forget(self, key: Key, reading: Reading[Value]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
@@ -186,12 +186,6 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 
 def _sheets(session: Session) -> Sheets:
-    """Return the columns of all tables."""
-    return _layouts()
-
-
-@cache
-def _layouts() -> Sheets:
     return Sheets({name: tables_of(answer) for name, answer in sheet_types().items()})
 
 

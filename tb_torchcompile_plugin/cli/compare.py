@@ -57,8 +57,7 @@ def _recording(path: str, only: str) -> RunSource:
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
     compiled = session.ranks(run)
     if digested:
-        job = job_of_digests(digest_files(session.catalog.workers(run)))
-        if job is None:
+        if (job := job_of_digests(digest_files(session.catalog.workers(run)))) is None:
             raise no_job(run, [])
         return RunSource(name, [Side(None, compiled.get(rank)) for rank in job.numbers], job)
     if span and (traced := session.job(run, span)):

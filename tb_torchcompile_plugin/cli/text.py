@@ -214,7 +214,6 @@ def _print_text(console: Console, text: str, style: str = "", indent: str = "") 
 
 
 def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
-    """Print that there are no findings, and what was considered."""
     span = answer.span
     is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
     nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
@@ -328,7 +327,6 @@ def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
 
 
 def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> None:
-    """Print the largest parts, and the sum of the others."""
     rows = sorted(rows, key=lambda row: -row.time_us)
     shown, rest = rows[:_PARTS], rows[_PARTS:]
     if rest:

@@ -311,8 +311,7 @@ class CompiledFrames:
 
     def at(self, epoch: int, compile_id: str) -> CompiledFrame:
         """Return the frame, a new one for its first record."""
-        frame = self._frames.get((epoch, compile_id))
-        if frame is None:
+        if (frame := self._frames.get((epoch, compile_id))) is None:
             key = pb.CompileKey(compile_id=compile_id, epoch=epoch)
             frame = self._frames[epoch, compile_id] = CompiledFrame(key)
         return frame

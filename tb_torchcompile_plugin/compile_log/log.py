@@ -100,8 +100,7 @@ class CompileLog:
         try:
             if record.place is None:  # of a log the reader has seen to it
                 record = replace(record, metadata=readable(record.metadata), payload=readable(record.payload))
-            kind = records.kind_of(record.metadata)
-            if not kind:
+            if not (kind := records.kind_of(record.metadata)):
                 self.records.unreadable["without a kind"] += 1
                 return
             if kind == records.ARTIFACT:
@@ -129,8 +128,7 @@ class CompileLog:
 
     def _ahead_id(self, kind: str, record: Record) -> str:
         """Return the id of a compilation ahead of time, whose row begins with its first record."""
-        compile_id = self._ahead.owner(record.metadata, kind, record.thread, self.files)
-        if compile_id:
+        if compile_id := self._ahead.owner(record.metadata, kind, record.thread, self.files):
             frame = self._frames.now(compile_id)
             is_new = not frame.is_compilation
             row = frame.begun()
@@ -218,8 +216,7 @@ class CompileLog:
             self._begin_span(row, compile_id)
             self._lanes.begin(CompileSpan(row, lane))
         else:
-            ended = self._lanes.end(lane, name, time_ns)
-            if not ended:
+            if not (ended := self._lanes.end(lane, name, time_ns)):
                 self.records.unreadable[f"{records.CHROMIUM_EVENT}: end without a beginning"] += 1
             for span in ended:
                 if span.row.name == name:
@@ -250,8 +247,7 @@ class CompileLog:
             return
         name, compile_id = span.row.name, span.row.key.compile_id
         self._times.setdefault(span.row.function or name, []).append(span.row.duration_ns / 1e9)
-        frame = self._frames.find(span.row.key.epoch, compile_id)
-        if frame is None:
+        if (frame := self._frames.find(span.row.key.epoch, compile_id)) is None:
             return
         if _is_root(name, compile_id):
             frame.finished = True
@@ -370,8 +366,7 @@ class CompileLog:
         code = record.payload or ""
         self.codes[hash(code)] += 1
         frame = self._frames.now(compile_id)
-        backward = is_backward_code(code)
-        if backward is None:
+        if (backward := is_backward_code(code)) is None:
             backward = self._direction(record, compile_id) == pb.BACKWARD
         frame.graphs.append(
             pb.Graph(

@@ -117,8 +117,7 @@ class PayloadStore:
     def add(self, data: bytes) -> int:
         """Add a payload unless it is there; return its index."""
         digest = hashlib.sha256(data).digest()
-        index = self._index.get(digest)
-        if index is None:
+        if (index := self._index.get(digest)) is None:
             index = self._index[digest] = len(self._summary.payloads)
             payload = self._summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB)
             payload.data = zlib.compress(data, 6)

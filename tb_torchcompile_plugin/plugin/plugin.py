@@ -158,8 +158,6 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _route(
         self, handle: Callable[[Request], Response], methods: Sequence[str] = responses.READ
     ) -> "WSGIApplication":
-        """Return a route that shows what the logdir contains."""
-
         def answer(request: Request) -> Response:
             refuse_other_hosts(request, self._flags)
             responses.refuse_other_encodings(request)

@@ -312,7 +312,13 @@ def read_payload(data: CompileData, number: int) -> str:
     """Return the text of one artifact (`number`). Raises NotFound, which says why there is none, and UserError."""
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
-        raise _nothing(data, number)
+        if data.summary.environment.capture == "summary":
+            raise NotFound(
+                'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
+            )
+        raise NotFound(
+            f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
+        )
     packages = data.packages
     if packages is not None and number >= packages.first:
         return read_payload(packages.data, packages.numbers[number - packages.first])
@@ -326,13 +332,3 @@ def read_payload(data: CompileData, number: int) -> str:
         return payload_text(data.summary, artifact.payload)
     except DAMAGED as error:
         raise UserError("contains a damaged text", file=data.file, next_step="Record it again") from error
-
-
-def _nothing(data: CompileData, number: int) -> NotFound:
-    if data.summary.environment.capture == "summary":
-        return NotFound(
-            'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
-        )
-    return NotFound(
-        f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
-    )

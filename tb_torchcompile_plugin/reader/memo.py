@@ -24,10 +24,6 @@ class Memo:
         self._answers: dict[Hashable, _Computed] = {}
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Memo], tuple[int | None]]:
-        """A copy in another process starts empty: locks cannot be copied."""
-        return Memo, (self._most,)
-
     def get(
         self,
         key: Hashable,

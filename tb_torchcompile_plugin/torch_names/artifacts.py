@@ -290,8 +290,7 @@ def state_path(name: str) -> str | None:
     "" is the compiled module itself, None is for other inputs. If a function was given several modules, the path begins
     with the variable.
     """
-    match = _STATE.fullmatch(name)
-    if match is None:
+    if (match := _STATE.fullmatch(name)) is None:
         return None
     path = (match["path"] or "").replace("_modules_", ".")
     return path if match["root"] in _ROOTS else f"{match['root']}.{path}".rstrip(".")

@@ -301,14 +301,14 @@ class Recorder:
         """
         if self._inherits_code and not self.taken:
             return None
-        written = None
+        written = ""
         self.status.stop()  # its file is gone when this returns; what still compiles starts it again
         with self.reporting("the compile summary cannot be written", output.folder):
             folder, worker = os.path.split(stem or output.stem)
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
             written = path
-        return written
+        return written or None
 
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unprofiled, path, worker)

@@ -255,8 +255,7 @@ class Sampler:
     def _number_of(self, frame: FrameType, called: CodeType | None, caller: int) -> int | None:
         # By identity: the hash of code is computed from all that it holds.
         key = id(frame.f_code), frame.f_lasti, id(called), caller
-        number = self._lines.get(key)
-        if number is None and len(self._codes) < _MAX_LINES:
+        if (number := self._lines.get(key)) is None and len(self._codes) < _MAX_LINES:
             number = self._lines[key] = len(self._codes)
             self._codes.append((frame.f_code, frame.f_lineno or 0, called, caller))
         return number

@@ -281,7 +281,7 @@ class Logdir:
 
     def report(self, run: str = "") -> reports.Report:
         """Return the report on this run, on all for "". Raises WrongArgument."""
-        listing = self.session.look()
+        listing = self.session.catalog.look()
         only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
         wanted = reports.ReportFilter("" if only else run)
         read = partial(reports.whole_report, self.session, self._progress, wanted)

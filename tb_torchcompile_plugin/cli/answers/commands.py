@@ -137,7 +137,6 @@ def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
 
 
 def _check_rank(report: reports.Report, rank: int | None) -> None:
-    """Raise WrongArgument if no job has such a rank."""
     ranks: set[int] = set()
     for run in report.runs:
         if run.job:
@@ -193,7 +192,6 @@ def _print_kernel(console: Console, details: KernelDetails) -> None:
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:
-    """Print all sections of a report; with `--json` the JSON schema of each one's rows."""
     report = schema()
     if arguments.json:
         text_table.print_json(report)

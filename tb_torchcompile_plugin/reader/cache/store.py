@@ -50,14 +50,12 @@ def open_trace(
 
     Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
     """
-    path = os.fspath(path)
     key = _key(path)
     if key is None or max_cache_bytes() <= 0:
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
     with cache.lock(key):
         entry = cache_directory() / key
-        stored = _load(entry, path, progress)
-        if stored is not None:
+        if (stored := _load(entry, path, progress)) is not None:
             return stored
         try:
             return _read_and_store(path, entry, progress, cancelled, workers)
@@ -68,7 +66,7 @@ def open_trace(
 
 def is_stored(path: str) -> bool:
     """Whether `open_trace` would find an entry, without reading it."""
-    key = _key(os.fspath(path))
+    key = _key(path)
     return key is not None and (cache_directory() / key / _CONTENTS).is_file()
 
 

@@ -265,8 +265,7 @@ def _raw_backslashes(text: bytes) -> bytes:
 
 def _quotes_in_name(text: bytes) -> bytes:
     """End the name at the first possible end that makes the whole text decodable."""
-    start = _NAME_START.search(text)
-    if start is None:
+    if (start := _NAME_START.search(text)) is None:
         return text
     at = start.end()
     for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):

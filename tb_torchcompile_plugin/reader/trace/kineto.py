@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.reader.trace.source import (
     open_source,
     read_surroundings,
 )
-from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, Track, build, narrow
+from tb_torchcompile_plugin.reader.trace.table import Contents, Sink, Track, build, narrow
 from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
@@ -157,8 +157,6 @@ class Trace(Contents):
         out_elements, source_rank, destination_rank as numbers, collective, group_name, group_ranks, dtype, comms_id as
         codes of texts.
         """
-        if column not in SPARSE:
-            raise KeyError(column)
         return self.columns[f"{column}.row"], self.columns[column]
 
     def memory(self) -> dict[str, Array]:
@@ -266,7 +264,7 @@ def read_trace(
     chunk_bytes: text decoded at once; the result does not depend on it, nor on `workers`.
     Raises UserError if there is no trace; everything readable is kept, with notices.
     """
-    return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
+    return ingest(path, progress, cancelled, workers, chunk_bytes)[0]
 
 
 def ingest(

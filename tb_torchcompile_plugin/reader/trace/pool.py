@@ -127,8 +127,6 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
 class _Process:
-    """One worker process, and the thread that talks to it."""
-
     def __init__(
         self, number: int, task: Task, folder: str, inbox: queue.Queue[Any], indices: Iterator[int]
     ) -> None:
