@@ -47,7 +47,7 @@ def text_of(name: str) -> bytes:
 
 def data_of(path: Path) -> list[CompileData]:
     """Return what each worker compiled, by rank."""
-    (run,) = open_logdir(str(path)).look().runs
+    (run,) = open_logdir(str(path)).catalog.look().runs
     workers = sorted(run[1], key=lambda worker: worker.rank or 0)
     return [data for worker in workers if (data := read_compile_data(worker)[0])]
 
