@@ -266,8 +266,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compare", SIDES, compare),
     Route("compare_jobs", JOBS, compare_jobs),
 )
-_ROWS: tuple[Route[Any], ...] = _TABLE
-ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
+ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _TABLE}
 
 
 def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:

@@ -311,8 +311,7 @@ class Session:
         if isinstance(both, Progress):
             return both
         sides = Sides(make_side(both[0], run, worker), make_side(both[1], run2, worker2))
-        ids = run, worker, span, run2, worker2, span2
-        return self.combined.get(ids, lambda: sides, both)
+        return self.combined.get((run, worker, span, run2, worker2, span2), lambda: sides, both)
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Return the file of a trace. Raises NotFound."""

@@ -247,11 +247,9 @@ def _identity_of_log(file: discovery.File) -> LogIdentity:
         rank = file.part.rank if file.part.rank >= 0 else None
         return LogIdentity(rank, int(file.part.label or 0) or None, start_ns=None, end_ns=None)
     try:
-        identity = _read_identity_of_log(file)
+        return _read_identity_of_log(file)
     except UserError:  # it may have been removed; reading its own worker reports that
-        identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
-    rank = discovery.log_rank(file.name)
-    return identity if rank is None else replace(identity, rank=rank)
+        return LogIdentity(discovery.log_rank(file.name), pid=None, start_ns=None, end_ns=None)
 
 
 @lru_cache(_MAX_FILES)

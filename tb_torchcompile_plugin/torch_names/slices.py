@@ -12,9 +12,8 @@ from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, pha
 
 # No rank finishes before all ranks have started; one rank gives or takes all; two ranks.
 _OfAll = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"]
-_OfRoot = Literal["broadcast", "reduce", "gather", "scatter"]
 _OfPair = Literal["send", "recv"]
-Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
+Operation = Literal[_OfAll, "broadcast", "reduce", "gather", "scatter", _OfPair, "other"]
 HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
 PAIRED: tuple[Operation, ...] = get_args(_OfPair)
 # Of parameters and gradients, of which several may be put together.

@@ -196,8 +196,6 @@ def fill_environment(target: Environment) -> None:
     if triton := _version_of("triton"):
         target.triton_version = triton
     torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return
     for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends, _fill_settings):
         with contextlib.suppress(Exception):
             part(target, torch)

@@ -78,8 +78,7 @@ def _key(path: str) -> str | None:
         return None
     if status.st_size < WORTH_STORING:
         return None
-    identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
-    return cache.name_of(identity)
+    return cache.name_of([os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION])
 
 
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:

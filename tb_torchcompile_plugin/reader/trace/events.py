@@ -143,7 +143,7 @@ class Event(msgspec.Struct, gc=False):
     id: Any = None
 
 
-_END_NS = 2**62  # in the year 2116
+END_NS = 2**62  # in the year 2116; sums of two times fit into 64 bits
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
 decode_events = msgspec.json.Decoder(list[Event]).decode
@@ -159,13 +159,13 @@ def exact_ns(text: bytes) -> int | None:
         except ValueError:
             pass
         else:
-            return nanoseconds if abs(nanoseconds) < _END_NS else None
+            return nanoseconds if abs(nanoseconds) < END_NS else None
     number = text.decode("ascii", "replace").strip('"')
     value = finite(number)
-    if value is None or abs(value) >= _END_NS:
+    if value is None or abs(value) >= END_NS:
         return None
     nanoseconds = int((Decimal(number) * 1000).to_integral_value())
-    return nanoseconds if abs(nanoseconds) < _END_NS else None
+    return nanoseconds if abs(nanoseconds) < END_NS else None
 
 
 def event_from_text(text: bytes) -> Event:
@@ -249,7 +249,6 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 RAW_BACKSLASHES = "backslashes that escape nothing"
-Repair = Callable[[bytes], bytes]
 
 
 def _raw_backslashes(text: bytes) -> bytes:
@@ -289,7 +288,7 @@ def _quotes_anywhere(text: bytes) -> bytes:
     return b"".join([*out, pieces[-1]])
 
 
-REPAIRS: tuple[tuple[str, Repair], ...] = (
+REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
     ("decimal commas", lambda text: _COMMA_DECIMAL.sub(rb"\1.\2", text)),
     # Kineto prints the thousandths of a negative number with their sign, padded to three characters

@@ -26,8 +26,6 @@ from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Voc
 from tb_torchcompile_plugin.reader.trace.segment import Meter, Outcome, SegmentReader, Stop, Task, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
-_EVERY = 0.1  # seconds between progress messages
-
 
 @dataclass
 class SegmentReport:
@@ -83,12 +81,11 @@ class SegmentWorker:
             stop = self._reader.run(start, begin + self._task.segment, self._tick)
             self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
             self._events += self._decoder.part.events
-        part = spool_part(self._decoder.take(), self._spool)
-        send(self._out, SegmentReport(index, start, stop, part))
+        send(self._out, SegmentReport(index, start, stop, spool_part(self._decoder.take(), self._spool)))
 
     def _tick(self, offset: int) -> None:
         now = time.monotonic()
-        if now - self._last >= _EVERY:
+        if now - self._last >= Meter.EVERY_S:
             self._last = now
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
             send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))

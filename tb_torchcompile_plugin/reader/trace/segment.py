@@ -299,9 +299,9 @@ class Outcome:
 
 
 class Meter:
-    """Reports how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
+    """Reports how far reading is, at most every `EVERY_S` seconds, and asks whether to go on."""
 
-    _EVERY = 0.1
+    EVERY_S = 0.1
 
     def __init__(self, path: str, total: int, progress: Advance | None, cancelled: Cancel | None) -> None:
         self._path, self._total = path, total
@@ -318,7 +318,7 @@ class Meter:
         """Report the numbers of bytes and events that have been read."""
         self.check()
         now = time.monotonic()
-        if self._progress is None or now - self._last < self._EVERY:
+        if self._progress is None or now - self._last < self.EVERY_S:
             return
         self._last = now
         elapsed = now - self._start
