@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log.compile_rows import text_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction
 from tb_torchcompile_plugin.torch_names import caches as names
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, artifact_name, stage_of
 from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, kind_of
@@ -98,12 +98,10 @@ class CacheLookups:
         before, now = _differences(nearest, lookup)
         for number, name in enumerate({**before, **now}):
             with_values = self._source and number < _MAX_VALUES
-            row.differences.append(
-                KeyDifference(
-                    part=name,
-                    before=before.get(name, "").partition(" ")[2] if with_values else "",
-                    now=now.get(name, "").partition(" ")[2] if with_values else "",
-                )
+            row.differences.add(
+                part=name,
+                before=before.get(name, "").partition(" ")[2] if with_values else "",
+                now=now.get(name, "").partition(" ")[2] if with_values else "",
             )
 
 

@@ -168,9 +168,8 @@ def stage_of(name: str) -> int:
 
 def rank_in_stage(name: str) -> int:
     """Return the rank of a text among those of its stage."""
-    if name.endswith(_ORIGINAL_BYTECODE):
-        return 0
-    return 1 + _ORDER.get(_kind_and_part(name)[0], len(_ORDER))
+    is_first = name.endswith(_ORIGINAL_BYTECODE)
+    return 0 if is_first else 1 + _ORDER.get(_kind_and_part(name)[0], len(_ORDER))
 
 
 def title_of(name: str) -> str:

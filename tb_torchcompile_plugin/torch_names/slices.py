@@ -206,9 +206,7 @@ def batch_size(name: str) -> int | None:
 
 def current_cat(cat: str, name: str) -> str:
     """Return the category that torch gives such a slice since 1.12."""
-    if cat == "Operator" and is_profiler_step(name):
-        return LABEL
-    return _OLD_CATS.get(cat, cat)
+    return LABEL if cat == "Operator" and is_profiler_step(name) else _OLD_CATS.get(cat, cat)
 
 
 def step_name(number: int) -> str:

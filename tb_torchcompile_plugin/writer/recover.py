@@ -273,9 +273,8 @@ def _add_compilations(recovered: pb.CompileSummary, entries: list[dict[str, Any]
         recovered.compilations.append(row)
         if metrics.get("recompile_reason"):
             reason = str(metrics["recompile_reason"])
-            recompile = pb.Recompile(key=key, file=row.file, line=row.line, recovered=True)
-            recompile.reasons.append(reason if source else compile_rows.withhold_source(reason))
-            recovered.recompiles.append(recompile)
+            reasons = [reason if source else compile_rows.withhold_source(reason)]
+            recovered.recompiles.add(key=key, file=row.file, line=row.line, recovered=True, reasons=reasons)
 
 
 def _add_breaks(recovered: pb.CompileSummary, now: TorchState, before: TorchState, source: bool) -> None:

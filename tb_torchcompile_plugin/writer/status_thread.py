@@ -63,8 +63,9 @@ class StatusThread:
                 return
             path, end = status_name(stem, os.getpid()) if stem else "", threading.Lock()
             end.acquire()
-            name = "tb_torchcompile status"
-            thread = threading.Thread(target=self._run, args=(end, path), name=name, daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(end, path), name="tb_torchcompile status", daemon=True
+            )
             with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends
                 thread.start()
                 self._thread, self._end, self._path = thread, end, path

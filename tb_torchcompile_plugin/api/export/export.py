@@ -203,9 +203,7 @@ class Export:
     def _searched(self, ids: ask.Texts) -> Iterator[str]:
         """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
-            answer = self.reader.ask(name, ids)
-            for row in answer.rows[:100]:
-                yield row.name[:100]
+            yield from (row.name[:100] for row in self.reader.ask(name, ids).rows[:100])
         for region in self.reader.ask("span", ids).compiled_regions:
             yield from (f"Region: {region.compile_id}", region.compile_id)
         yield from (row.name[:100] for row in self.reader.ask("operators", ids).rows[100:])

@@ -93,12 +93,10 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
     rows = [row for row in forwards if not is_ahead_of_time(row.key.compile_id)]
     for index, row in enumerate(rows):
         if row.key.compile_id.rpartition("/")[2] != "0":
-            summary.recompiles.append(pb.Recompile(key=row.key, file=row.file, line=row.line))
+            summary.recompiles.add(key=row.key, file=row.file, line=row.line)
         elif (resumed := resumed_from(row.function)) and (broken := _broken(rows[:index], row)):
             reason = next(iter(broken.restart_reasons), _NO_REASON)
-            summary.graph_breaks.append(
-                pb.GraphBreak(key=broken.key, reason=reason, file=row.file, line=resumed[1], count=1)
-            )
+            summary.graph_breaks.add(key=broken.key, reason=reason, file=row.file, line=resumed[1], count=1)
 
 
 def _broken(before: Sequence[pb.Compilation], resumed: pb.Compilation) -> pb.Compilation | None:

@@ -163,10 +163,9 @@ class _Process:
         self._popen.kill()
         self._thread.join()
         self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in filter(None, (self._popen.stdin, self._popen.stdout)):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 Reports = dict[int, SegmentReport]  # by the number of the segment

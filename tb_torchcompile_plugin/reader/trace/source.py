@@ -87,8 +87,6 @@ class PlainSource:
     def read(self, offset: int, count: int) -> bytes:
         """Return up to `count` bytes at `offset`; fewer only at the end."""
         count = min(count, self.size - offset)
-        if count <= 0:
-            return b""
         parts = []
         while count > 0:
             try:
