@@ -51,7 +51,6 @@ class _MemberRead(NamedTuple):
     until_s: float  # a failure counts until then
 
     def is_valid(self, files: tuple[File, ...]) -> bool:
-        """Whether it need not be read again."""
         is_whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
         return is_whole and self.files == files and monotonic() <= self.until_s
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.compile_log import compile_rows as prose
-from tb_torchcompile_plugin.compile_log.compile_rows import text_of
+from tb_torchcompile_plugin.compile_log.compile_rows import WITHHELD, text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction
 from tb_torchcompile_plugin.torch_names import caches as names
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, artifact_name, stage_of
@@ -54,7 +53,7 @@ class CacheLookups:
         row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
         # A bypass says why, in words that may quote the graph.
         if reason := text_of(details.get("cache_bypass_reason")):
-            row.reason = reason if self._source else prose.WITHHELD
+            row.reason = reason if self._source else WITHHELD
         elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
             row.reason = status
         if details.get("time_saved_ns") is not None:

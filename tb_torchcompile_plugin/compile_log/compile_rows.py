@@ -13,21 +13,18 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import CompileSpan, nanoseconds
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel, GraphBreak
 from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names import records as metric_names
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
-from tb_torchcompile_plugin.torch_names.graph_breaks import STRING, exception_name
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, traceback_frames
-from tb_torchcompile_plugin.torch_names.records import tuned_operator
 
 # In place of a text that was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
 
 
-def parse_graph_break(text: str) -> GraphBreak:
+def parse_graph_break(text: str) -> pb.GraphBreak:
     """Parse the text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters.
 
     Fields are empty where torch does not say.
@@ -35,7 +32,7 @@ def parse_graph_break(text: str) -> GraphBreak:
     stacks = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
     start, title = min(stacks, default=(len(text), ""))
     head = text[:start]
-    parsed = GraphBreak(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
+    parsed = pb.GraphBreak(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
     if explanation := graph_breaks.EXPLANATION.search(head):
         parsed.explanation = _prose(explanation["text"])
     parsed.hints.extend(_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head))
@@ -68,10 +65,10 @@ def _reason_of(head: str) -> str:
     )
 
 
-def parse_traceback(text: str) -> list[Frame]:
+def parse_traceback(text: str) -> list[pb.Frame]:
     """Return the frames of a Python traceback, outermost first, up to the first line that belongs to none."""
     return [
-        Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
+        pb.Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
         for frame in traceback_frames(first_traceback(text))
     ]
 
@@ -93,19 +90,19 @@ def withhold_source(text: str) -> str:
     The code follows the `#`, or is in a traceback; strings that the code compares with or looks up are left out, too.
     """
     guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
-    return STRING.sub(lambda match: match["name"] or "'…'", guard)
+    return graph_breaks.STRING.sub(lambda match: match["name"] or "'…'", guard)
 
 
-def generated_kernels(code: str) -> list[GeneratedKernel]:
+def generated_kernels(code: str) -> list[pb.GeneratedKernel]:
     """Return the kernels that inductor's output code defines, in order; calls into libraries are not among them."""
-    kernels: dict[str, GeneratedKernel] = {}
+    kernels: dict[str, pb.GeneratedKernel] = {}
     for kernel in kernel_definitions(code):
         category: Category = category_of(kernel.name)
         if kernel.language.startswith(CPP):
             category = "cpp"
         elif kernel.language == TRITON and not has_triton_prefix(kernel.name):
             category = "triton_user"
-        kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
+        kernels.setdefault(kernel.name, pb.GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())
 
 
@@ -171,7 +168,7 @@ def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) ->
     if metrics.get("fail_type"):
         kind, file = (text_of(metrics.get(name)) for name in ("fail_type", "fail_user_frame_filename"))
         reason = text_of(metrics.get("fail_reason"))
-        row.failure.CopyFrom(pb.Failure(type=exception_name(kind), file=file))
+        row.failure.CopyFrom(pb.Failure(type=graph_breaks.exception_name(kind), file=file))
         row.failure.reason = reason if source else WITHHELD
         for frame in () if file else traceback_frames(reason.partition(graph_breaks.FOUND_FROM)[2]):
             row.failure.file, row.failure.line = frame.file, frame.line
@@ -196,7 +193,7 @@ def add_autotuned(row: pb.PhaseSpan, arguments: dict[str, Any]) -> None:
     if arguments.get("kernel_name"):
         row.kernel = str(arguments["kernel_name"])
     elif arguments.get("autotune_shape"):
-        row.kernel = f"{tuned_operator(row.name)} ({arguments['autotune_shape']})"
+        row.kernel = f"{metric_names.tuned_operator(row.name)} ({arguments['autotune_shape']})"
     row.choices = text_of(arguments.get("autotune_choices_stats"))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
-from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, CompiledFrames
 from tb_torchcompile_plugin.compile_log.record import (
     CompileSpan,
     OpenSpans,
@@ -25,7 +24,6 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
-from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 
 
@@ -50,7 +48,7 @@ class CompileLog:
         self.records = self._rows.records
         self._payloads = PayloadStore(self._rows) if payloads and source else None
         self._has_spans = False  # logs of torch 2.4 have none
-        self._frames = CompiledFrames()
+        self._frames = compile_rows.CompiledFrames()
         self._ahead = AheadOfTime()
         self._caches = CacheLookups(source=source)
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
@@ -366,7 +364,7 @@ class CompileLog:
         code = record.payload or ""
         self.codes[hash(code)] += 1
         frame = self._frames.now(compile_id)
-        if (backward := is_backward_code(code)) is None:
+        if (backward := artifacts.is_backward_code(code)) is None:
             backward = self._direction(record, compile_id) == pb.BACKWARD
         frame.graphs.append(
             pb.Graph(
@@ -404,7 +402,7 @@ class CompileLog:
         else:
             frame.kernel_infos.append(info)
 
-    def compiling(self) -> tuple[list[CompileSpan], CompiledFrame | None, int]:
+    def compiling(self) -> tuple[list[CompileSpan], compile_rows.CompiledFrame | None, int]:
         """Return the open spans of what began last, the innermost last, its frame, and how many compilations began."""
         spans = self._lanes.still_open()
         # Work of compile workers without a frame is part of what waits for it.

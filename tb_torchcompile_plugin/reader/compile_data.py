@@ -13,9 +13,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log import summary_pb2
 from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    CacheTransfer,
+    Compilation,
+    CompilerCall,
+    CompileSummary,
+    PhaseSpan,
+    PythonSamples,
+)
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, visible
 from tb_torchcompile_plugin.logdir.discovery import File, Part, WorkerFiles
 from tb_torchcompile_plugin.reader.cache import copies
@@ -32,7 +38,7 @@ _DURATIONS_END_NS = 1 << 53  # 104 days
 _MAX_SAMPLES = 1 << 24  # nine hours of one thread
 
 
-def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.CompileSummary:
+def without_impossible(summary: CompileSummary) -> CompileSummary:
     """Fix a summary in place, and return it."""
     causes: Counter[str] = Counter()
     _fix_ids(summary)
@@ -59,7 +65,7 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
     return summary
 
 
-def _fix_ids(summary: summary_pb2.CompileSummary) -> None:
+def _fix_ids(summary: CompileSummary) -> None:
     """Write compile ids as they are shown, so that what is shown can be asked for."""
     for descriptor, rows in summary.ListFields():
         if descriptor.message_type and "key" in descriptor.message_type.fields_by_name:
@@ -68,7 +74,7 @@ def _fix_ids(summary: summary_pb2.CompileSummary) -> None:
                     row.key.compile_id = visible(row.key.compile_id)
 
 
-def _fix_compilation(row: summary_pb2.Compilation, causes: Counter[str]) -> None:
+def _fix_compilation(row: Compilation, causes: Counter[str]) -> None:
     _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
     for lookup in row.cache:
         _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS, time_taken_ns=_DURATIONS_END_NS)
@@ -85,7 +91,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _fix_timed(summary: summary_pb2.CompileSummary, field: str, causes: Counter[str]) -> None:
+def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
     """Remove rows whose time cannot be: they mean nothing without it."""
     rows = getattr(summary, field)
     if impossible := [row for row in rows if not _is_possible(row)]:
@@ -95,11 +101,11 @@ def _fix_timed(summary: summary_pb2.CompileSummary, field: str, causes: Counter[
         causes[f"{type(impossible[0]).__name__}: no time"] += len(impossible)
 
 
-def _is_possible(span: summary_pb2.PhaseSpan | summary_pb2.CacheTransfer | summary_pb2.CompilerCall) -> bool:
+def _is_possible(span: PhaseSpan | CacheTransfer | CompilerCall) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 
-def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> None:
+def _fix_steps(summary: CompileSummary, causes: Counter[str]) -> None:
     steps = summary.steps if summary.HasField("steps") else None
     if steps is None:
         return
@@ -111,7 +117,7 @@ def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> Non
         causes["StepTimes: no time"] += 1
 
 
-def _are_possible(samples: summary_pb2.PythonSamples) -> bool:
+def _are_possible(samples: PythonSamples) -> bool:
     """Whether the columns are parallel, their times are possible, and they point at what is there."""
     columns = (samples.start_ns, samples.duration_ns, samples.samples, samples.thread, samples.line)
     return (

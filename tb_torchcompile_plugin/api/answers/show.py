@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Bounded, Commands, bounded
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, address, tables
 from tb_torchcompile_plugin.api.catalog import Listing
-from tb_torchcompile_plugin.api.report import RunFinding
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument, quoted
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -151,7 +150,7 @@ def _related(tables: Sequence[Table], place: Address, row: msgspec.Struct) -> It
         if (table.place.run, table.place.worker) != (place.run, place.worker):
             continue
         for id, other in zip(table.ids, table.rows):
-            if isinstance(row, RunFinding):
+            if isinstance(row, reports.RunFinding):
                 is_of_span = bool(row.row) and span in ("", place.span)
                 if is_of_span and seen_at(_located(table, other, address(id)), other)[1] == row.row:
                     yield id

@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
 from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms, timeline_trim
 from tb_torchcompile_plugin.api.export import ask, page
-from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -69,7 +68,7 @@ class Export:
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
-        self.pack = Pack()
+        self.pack = page.Pack()
         self.reader = ask.RouteReader(self.session, self.pack, self.code, self.advance)
         every = self.session.runs()
         self.ids = catalog.newest_span(every, self.logdir, self.run, self.worker, self.span)

@@ -76,7 +76,6 @@ def main(parent: int) -> None:
 
 
 def _read(trace: ToRead) -> None:
-    """Read a trace once, whatever it is read for."""
     opened = open_trace(trace.trace, workers=1) if trace.cache else None
     if not trace.digest:
         return

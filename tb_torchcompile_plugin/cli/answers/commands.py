@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Logdir, Shown, bounded_report
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
-from tb_torchcompile_plugin.cli.text import print_screen
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
@@ -125,7 +124,7 @@ def show_report(arguments: argparse.Namespace) -> None:
     elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
-        print_screen(text_table.stdout_console(), report, arguments.logdir)
+        text.print_screen(text_table.stdout_console(), report, arguments.logdir)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:

@@ -22,7 +22,6 @@ import msgspec
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
@@ -127,7 +126,7 @@ class LogIdentity:
     end_ns: int | None
 
 
-def read_log(path: str) -> CompileSummary:
+def read_log(path: str) -> pb.CompileSummary:
     """Read one log, plain or gz. Raises UserError if the file cannot be opened or holds no record at all."""
     return _LogReader(path).read()
 
@@ -192,7 +191,7 @@ class _LogReader:
         self._records = 0
         self._damages = 0
 
-    def read(self) -> CompileSummary:
+    def read(self) -> pb.CompileSummary:
         for raw, offset, is_last in self._raw_records():
             self._take(raw, offset, is_last)
             if self._damages > _MOST_DAMAGES:

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
-from tb_torchcompile_plugin.torch_names.slices import PARAM_COMMS
 
 Raw = msgspec.Raw
 _NO_TEXT, NO_ARGS = Raw(b""), Raw(b"{}")
@@ -369,7 +368,7 @@ _KIND_OF_CAT = {
     **dict.fromkeys(slices.RUNTIME_CATS, RUNTIME),
     slices.PYTHON_FUNCTION: PYTHON,
 }
-_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
+_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, slices.PARAM_COMMS: PARAMETERS}
 
 
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
