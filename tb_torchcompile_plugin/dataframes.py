@@ -152,8 +152,7 @@ def _flat_columns(row: type[msgspec.Struct]) -> dict[str, str]:
     """Return the field of each column; a Pair is `time_us_baseline`, `time_us_candidate`, `time_us_delta`."""
     columns: dict[str, str] = {}
     for name, kind in get_type_hints(row).items():
-        is_pair = Pair in sections.options_of(kind)
-        sides = Pair.__struct_fields__ if is_pair else ()
+        sides = Pair.__struct_fields__ if Pair in sections.options_of(kind) else ()
         columns |= {f"{name}_{side}": f"{name}.{side}" for side in sides} or {name: name}
     return columns
 

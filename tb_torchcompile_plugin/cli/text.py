@@ -256,8 +256,7 @@ def _location(row: RunFinding) -> str:
 
 def _print_other_findings(console: Console, report: Report, answer: FirstAnswer) -> None:
     """Print all except the first. A finding that several workers share is printed once."""
-    rows = [row for row in report.findings if row != answer.first]
-    if not rows:
+    if not (rows := [row for row in report.findings if row != answer.first]):
         return
     text_table.print_title(console, "Other findings, most important first")
     for row in rows[:_FINDINGS]:

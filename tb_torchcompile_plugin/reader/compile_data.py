@@ -325,8 +325,7 @@ def read_payload(data: CompileData, number: int) -> str:
         raise NotFound(
             f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
         )
-    packages = data.packages
-    if packages is not None and number >= packages.first:
+    if (packages := data.packages) is not None and number >= packages.first:
         return read_payload(packages.data, packages.numbers[number - packages.first])
     artifact = artifacts[number]
     if artifact.HasField("log_offset") and data.log is not None:

@@ -100,8 +100,7 @@ def _has_backends() -> bool:
 
 
 def _wrap(holder: Any, name: str, note: Note) -> None:
-    original = getattr(holder, name, None)
-    if original is not None and not hasattr(original, MARK):
+    if (original := getattr(holder, name, None)) is not None and not hasattr(original, MARK):
         setattr(holder, name, _noting(original, note))
 
 
@@ -147,8 +146,7 @@ def stop_noting_methods() -> None:
 def _note_methods() -> None:
     """Note methods that are read from compiled modules: they are the original's, which they call uncompiled."""
     module = loaded("torch._dynamo.eval_frame", "OptimizedModule")
-    original = getattr(module, "__getattr__", None)
-    if original is None or hasattr(original, MARK):
+    if (original := getattr(module, "__getattr__", None)) is None or hasattr(original, MARK):
         return
     from torch.compiler import is_compiling
 

@@ -220,8 +220,7 @@ class Sampler:
                 self._left_out += 1
                 continue
             index = self._threads.setdefault(number, len(self._threads))
-            row = last.get(number, -1)
-            if row >= 0 and rows.line[row] == line:
+            if (row := last.get(number, -1)) >= 0 and rows.line[row] == line:
                 rows.end_ns[row] = now
                 rows.samples[row] += 1
             else:

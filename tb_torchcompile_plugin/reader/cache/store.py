@@ -49,8 +49,7 @@ def open_trace(
 
     Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
     """
-    key = _key(path)
-    if key is None or cache.max_cache_bytes() <= 0:
+    if (key := _key(path)) is None or cache.max_cache_bytes() <= 0:
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
     with cache.lock(key):
         entry = cache.cache_directory() / key

@@ -160,8 +160,7 @@ def exact_ns(text: bytes) -> int | None:
         else:
             return nanoseconds if abs(nanoseconds) < END_NS else None
     number = text.decode("ascii", "replace").strip('"')
-    value = finite(number)
-    if value is None or abs(value) >= END_NS:
+    if (value := finite(number)) is None or abs(value) >= END_NS:
         return None
     nanoseconds = int((Decimal(number) * 1000).to_integral_value())
     return nanoseconds if abs(nanoseconds) < END_NS else None
@@ -336,8 +335,7 @@ def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[di
     for what, repair in REPAIRS:
         repaired = repair(text)
         if repaired != text:
-            value = load_object(repaired, number)
-            if value is not None:
+            if (value := load_object(repaired, number)) is not None:
                 return value, what
             text = repaired
     return None

@@ -237,8 +237,7 @@ def assembled(task: Task, source: Source, meter: Meter, reports: Reports, spool:
     limit, stop = task.start, Stop("more", task.start)
     for index in itertools.count():
         limit += task.segment
-        report = reports.get(index)
-        if report is not None and report.start == stop.offset:
+        if (report := reports.get(index)) is not None and report.start == stop.offset:
             parts.append(report.part)
             stop = report.stop
         elif stop.offset < limit:

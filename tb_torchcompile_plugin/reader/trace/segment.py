@@ -154,8 +154,7 @@ class SegmentReader:
     def _step(self, position: int) -> ScanStep:
         for count in _WINDOWS:
             text = self._source.read(position, count)
-            step = _decide(text, len(text) < count)
-            if step is not None:
+            if (step := _decide(text, len(text) < count)) is not None:
                 break
         else:
             # the last bytes stay, as an event may begin in them; chosen by hand
