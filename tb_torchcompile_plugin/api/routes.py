@@ -186,6 +186,7 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 
 def _sheets(session: Session) -> Sheets:
+    """Return the columns of all tables."""
     return Sheets({name: tables_of(answer) for name, answer in sheet_types().items()})
 
 

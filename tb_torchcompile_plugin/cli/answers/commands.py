@@ -21,9 +21,7 @@ from tb_torchcompile_plugin.api.answers.show import Logdir, Shown, bounded_repor
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
-from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
-_SKILL = "tb-torchcompile"  # the folder of a skill has its name
 _USUAL_LOGDIR = "runs"  # in the examples of TensorBoard and torch
 
 
@@ -39,8 +37,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     sections.add_argument("--json", action="store_true", help="include the JSON schema of their rows")
     sections.set_defaults(run=_show_schema)
     agent = commands.add_parser("skill", help="print instructions for agents (SKILL.md)")
-    agent.add_argument("--install", metavar="DIR", help="write SKILL.md below this folder of skills instead")
-    agent.set_defaults(run=_show_skill)
+    agent.set_defaults(run=lambda _: text_table.write_stdout(skill()))
 
 
 @contextlib.contextmanager
@@ -203,15 +200,3 @@ def _show_schema(arguments: argparse.Namespace) -> None:
 def skill() -> str:
     """Return SKILL.md, the instructions for agents."""
     return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
-
-
-def _show_skill(arguments: argparse.Namespace) -> None:
-    """Print it, or write it below a folder of skills. Raises UserError if that folder is not writable."""
-    if arguments.install is None:
-        text_table.write_stdout(skill())
-        return
-    file = os.path.join(arguments.install, _SKILL, "SKILL.md")
-    with explain_write_errors(file):
-        os.makedirs(os.path.dirname(file), exist_ok=True)
-    text_table.write_text(file, skill())
-    print(f"wrote {file}", file=sys.stderr)
