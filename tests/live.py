@@ -58,8 +58,8 @@ def forget_compilations() -> None:
     if old is not None:
         atexit.unregister(old._at_exit)
         old._log_handlers.remove()
-        old._sampler.enabled = False
-        old._sampler.stop()
+        old.sampler.enabled = False
+        old.sampler.stop()
         old.status.stop()
     recorder_module._recorder = None
     torch._dynamo.reset()

@@ -314,21 +314,13 @@ class CompiledFrames:
         return frame
 
     def now(self, compile_id: str) -> CompiledFrame:
-        """Return the frame that has this id in the newest epoch."""
-        return self.at(self.epoch_of(compile_id), compile_id)
-
-    def epoch_of(self, compile_id: str) -> int:
-        """Return the newest epoch of an id; ids of what was compiled ahead of time do not restart."""
-        return 0 if is_ahead_of_time(compile_id) else self.epoch
+        """Return the frame of this id in the newest epoch; ids of what was compiled ahead of time do not restart."""
+        return self.at(0 if is_ahead_of_time(compile_id) else self.epoch, compile_id)
 
     def count_begun(self) -> int:
         """Return the number of compilations that have begun. A backward belongs to its forward."""
         begun = (frame for frame in self._frames.values() if frame.is_compilation or frame.backwards)
         return sum(not is_export(frame.key.compile_id) for frame in begun)
-
-    def key(self, compile_id: str) -> pb.CompileKey:
-        """Return the key of a record that has this id now."""
-        return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))
 
     def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """Return the frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch.

@@ -121,7 +121,7 @@ class CompileLog:
             frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, record.attempt)
         if self._payloads is not None and has_text(kind, record):
-            key = self._frames.key(compile_id)
+            key = self._frames.now(compile_id).key
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
     def _ahead_id(self, kind: str, record: Record) -> str:
@@ -143,13 +143,6 @@ class CompileLog:
         """Return the direction of what is being compiled, also of a backward inside its frame."""
         lane = (record.thread, compile_id)
         return pb.BACKWARD if self._lanes.is_inside(lane, records.COMPILING_BACKWARD) else pb.FORWARD
-
-    def _row(self, record: Record, compile_id: str) -> pb.Compilation:
-        """Return the row that a record belongs to: the backward that is being compiled, or the frame."""
-        frame = self._frames.now(compile_id)
-        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), records.BACKWARD_ROOTS):
-            return frame.backwards[-1]
-        return frame.forward_row()
 
     # One handler for each kind of record.
 
@@ -185,7 +178,7 @@ class CompileLog:
         if event.get("name") == records.CHANGED_SHAPE:
             # `value` is what it is now, `range` what it was before.
             self._rows.shape_events.add(
-                key=self._frames.key(compile_id),
+                key=self._frames.now(compile_id).key,
                 attempt=record.attempt,
                 kind=records.CHANGED_SHAPE,
                 reason=_text(arguments.get("reason")),
@@ -226,7 +219,7 @@ class CompileLog:
         self._has_spans = self._has_spans or is_root
         if is_root or span.name == records.DYNAMO:
             self._frames.begin(compile_id, span.name)
-        span.key.CopyFrom(self._frames.key(compile_id))
+        span.key.CopyFrom(self._frames.now(compile_id).key)
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
@@ -295,13 +288,13 @@ class CompileLog:
         if self._source and record.payload:
             reason = {records.CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
             direction = self._direction(record, compile_id)
-            key = self._frames.key(compile_id)
+            key = self._frames.now(compile_id).key
             self._rows.runtime_metrics.add(key=key, metrics=reason, direction=direction)
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
-        row = pb.ShapeEvent(key=self._frames.key(compile_id), attempt=record.attempt, kind=kind)
+        row = pb.ShapeEvent(key=self._frames.now(compile_id).key, attempt=record.attempt, kind=kind)
         row.stack.extend(self._stack(details.get("user_stack") or []))
         row.symbol = _text(details.get("symbol") or details.get("expr"))
         row.value = _text(details.get("val") or details.get("value"))
@@ -358,7 +351,9 @@ class CompileLog:
             else:
                 graph.graph_key, direction = key, graph.direction  # in logs without spans the code says so
         row = self._caches.row(cache, result, details, frame.key, direction)
-        self._row(record, compile_id).cache.append(row)
+        lane = (record.thread, compile_id)
+        in_backward = frame.backwards and self._lanes.is_inside(lane, records.BACKWARD_ROOTS)
+        (frame.backwards[-1] if in_backward else frame.forward_row()).cache.append(row)
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:
         code = record.payload or ""

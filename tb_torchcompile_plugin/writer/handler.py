@@ -105,7 +105,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     recorder().start(capture)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
-    recorder().sample(sample)
+    recorder().sampler.enabled = sample
     recorder().status.on_progress = on_progress or recorder().status.on_progress
 
     def handler(prof: Any) -> None:

@@ -92,8 +92,8 @@ class Recorder:
         takes |= {TRACE_LOGGER: self.take, graph_breaks.ACCURACY_LOGGER: compiler_calls.note_accuracy_failure}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
-        self._sampler = Sampler()
-        self._steps = StepClock(self, self._sampler)
+        self.sampler = Sampler()
+        self._steps = StepClock(self, self.sampler)
         self.status = StatusThread(self.newest_stem, self.read_log, lambda: self.taken)
         self._reset_to_empty()
         atexit.register(self._at_exit)
@@ -163,10 +163,6 @@ class Recorder:
         """Note the times of steps from now on, too. Never raises."""
         with self._lock:
             self._steps.start()
-
-    def sample(self, enabled: bool) -> None:
-        """Sample the program's lines while a profiler records, from the next recording on."""
-        self._sampler.enabled = enabled
 
     def _catch_up(self) -> int:
         """Add what torch compiled since the last check, where no record was taken meanwhile; return how much.
@@ -276,7 +272,7 @@ class Recorder:
             "the environment": lambda: fill_environment(environment),
             "torch's times": lambda: self._times.put(summary),
             "the times of steps": lambda: self._steps.put(summary),
-            "samples of Python": lambda: self._sampler.put(summary, source=source),
+            "samples of Python": lambda: self.sampler.put(summary, source=source),
             "calls of torch.compile": lambda: compiler_calls.put_compiler_calls(summary, source=source),
             "torch's counters": lambda: self._put_counters(summary),
             "the choices of autotuning": lambda: add_autotune_choices(summary),
@@ -320,7 +316,7 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
-        self._sampler.stop()
+        self.sampler.stop()
         self.status.stop()
         with self.reporting("the last compile summary cannot be written"):
             for output, last in list(self._outputs.items()):

@@ -96,7 +96,7 @@ class Sampler:
     """The samples of this process. There is one, and at most one profiler records at a time."""
 
     def __init__(self) -> None:
-        self.enabled = False
+        self.enabled = False  # from the next recording on
         self._thread: threading.Thread | None = None  # while it runs
         self._end = threading.Lock()  # released to end it
         self._switch_interval: tuple[float, float] | None = None  # the program's, and the one that is set

@@ -543,7 +543,7 @@ def test_the_child_of_a_fork_samples_nothing_and_its_parent_goes_on(
 
     handler = tensorboard_trace_handler(tmp_path, "w", sample=True)
     with torch.profiler.profile(on_trace_ready=handler):
-        rows = recorder()._sampler._rows
+        rows = recorder().sampler._rows
         until(lambda: len(rows) > 0)
         in_a_fork(child)
         assert is_running()
