@@ -199,32 +199,15 @@ class TestStatic:
     @pytest.mark.parametrize(
         "path",
         [
-            "../secret.txt",
-            "%2e%2e/secret.txt",
-            "%2e%2e%2fsecret.txt",
-            "..%5csecret.txt",
-            "..\\secret.txt",
-            "folder/../../secret.txt",
-            "folder/secret.js",
-            "folder",
-            "",
-            ".",
-            "..",
-            "/etc/passwd",
-            "%2fetc%2fpasswd",
-            "//etc/passwd",
-            "index.js%00.css",
-            "%00",
-            "index.js/",
-            "index.js/static/../../secret.txt",
-            "static/index.js",
-            "C:%5cindex.js",
+            *("../secret.txt", "%2e%2e/secret.txt", "%2e%2e%2fsecret.txt", "..%5csecret.txt"),
+            *("..\\secret.txt", "folder/../../secret.txt", "folder/secret.js", "folder", "", "."),
+            *("..", "/etc/passwd", "%2fetc%2fpasswd", "//etc/passwd", "index.js%00.css", "%00"),
+            *("index.js/", "index.js/static/../../secret.txt", "static/index.js", "C:%5cindex.js"),
             "file:///etc/passwd",
         ],
     )
     def test_only_files_of_the_folder_itself(self, path: str) -> None:
-        client = make_client(make_plugin())
-        response = client.get(f"{ROOT}/static/{path}")
+        response = make_client(make_plugin()).get(f"{ROOT}/static/{path}")
         assert b"secret" not in response.data
         assert b"root:" not in response.data
         assert response.status_code == 404
@@ -238,8 +221,7 @@ class TestStatic:
 
 class TestActivity:
     def test_active_once_the_logdir_has_a_run(self, recording: Recording) -> None:
-        plugin = make_plugin(recording("breaks"))
-        wait_for(plugin.is_active)
+        wait_for(make_plugin(recording("breaks")).is_active)
 
     def test_a_logdir_that_appears_later_is_found(self, tmp_path: Path) -> None:
         logdir = tmp_path / "later"
@@ -328,28 +310,15 @@ class TestLogdirs:
 
 
 OWN_HOSTS = (
-    "localhost:6006",
-    "LOCALHOST.",
-    "tb.localhost",
-    "127.0.0.1:6006",
-    "[::1]:6006",
-    "[::1]",
-    "192.168.0.7",
-    "",
+    *("localhost:6006", "LOCALHOST.", "tb.localhost", "127.0.0.1:6006", "[::1]:6006", "[::1]"),
+    *("192.168.0.7", ""),
     socket.gethostname(),
     f"{socket.gethostname().upper()}:6006",
 )
 OTHER_HOSTS = (
-    "evil.example:6006",
-    "localhost.evil.example",
-    "127.0.0.1.evil.example",
-    "evillocalhost",
-    "localhost:x",
-    "[evil]",
-    "me@localhost",
-    "evil.example,a.localhost",
-    "evil.example@a.localhost",
-    "evil.example/.localhost",
+    *("evil.example:6006", "localhost.evil.example", "127.0.0.1.evil.example", "evillocalhost"),
+    *("localhost:x", "[evil]", "me@localhost", "evil.example,a.localhost"),
+    *("evil.example@a.localhost", "evil.example/.localhost"),
 )
 NO_PROXY = dict.fromkeys(("TENSORBOARD_PROXY_URL", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG"), "")
 

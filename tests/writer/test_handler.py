@@ -110,8 +110,7 @@ def test_handlers_created_in_each_cycle_share_one_recorder(torch: Any, tmp_path:
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]
-    assert len(ours) == 1
+    assert len([h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3
     # Compiled before the first handler existed: recovered once, and not once for each cycle.

@@ -307,8 +307,7 @@ def test_steps_after_the_last_cycle_go_into_its_summary(tmp_path: Path) -> None:
     (summary,) = summaries(tmp_path / "logs")
     assert len(summary.steps.unrecorded_ns) == 27 and len(summary.steps.recorded_ns) == 1
     assert summary.environment.worker == "w"
-    data = data_of(summary)
-    assert 0 < fmean(data.of(unprofiled_steps)) < 1000 * MS
+    assert 0 < fmean(data_of(summary).of(unprofiled_steps)) < 1000 * MS
 
 
 def test_a_logdir_that_was_removed_stays_removed(tmp_path: Path) -> None:
