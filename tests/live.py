@@ -77,6 +77,12 @@ def run(program: str, folder: Path, **environment: str) -> str:
     return printed
 
 
+def run_handler(program: str, folder: Path) -> str:
+    """Runs a program in which torch and the handler are imported."""
+    imports = "import torch\nfrom tb_torchcompile_plugin import tensorboard_trace_handler\n"
+    return run(imports + textwrap.dedent(program), folder)
+
+
 def run_all(
     program: str, folder: Path, calls: Sequence[Sequence[str]], **environment: str
 ) -> tuple[list[int], str]:

@@ -521,8 +521,3 @@ assert read_report({str(tmp_path)!r}).runs
 print([name for name in sys.modules if name in ("s3fs", "aiohttp", "botocore")])
 """
         assert without("fsspec", program).stdout == "[]\n"
-
-    def test_one_module_knows_it(self) -> None:
-        package = Path(filesystem.__file__).parent
-        knowing = [path.name for path in package.rglob("*.py") if "import fsspec" in path.read_text()]
-        assert knowing == ["filesystem.py"]
