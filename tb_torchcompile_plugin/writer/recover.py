@@ -214,7 +214,7 @@ def torch_state() -> TorchState:
 
 
 def recover(
-    *, source: bool, before: TorchState | None = None, codes_before: Counter[int] | None = None
+    *, source: bool, before: TorchState | None, codes_before: Counter[int]
 ) -> tuple[pb.CompileSummary, list[str]]:
     """Return the rows of everything that torch still keeps, without what it kept `before`, and the code of each graph.
 
@@ -228,7 +228,7 @@ def recover(
         return recovered, []
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
     _add_breaks(recovered, now, earlier, source)
-    codes = _add_graphs(recovered, Counter(codes_before or {}))
+    codes = _add_graphs(recovered, Counter(codes_before))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call to the model"
         if before is not None:
