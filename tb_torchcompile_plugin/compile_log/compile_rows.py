@@ -138,14 +138,13 @@ def fill_from_metrics(row: pb.Compilation, metrics: dict[str, Any], *, source: b
 
 def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:
     """Return every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
-    texts: dict[str, str] = {}
-    for name, value in metrics.items():
-        if value is None or name in metric_names.CONFIG_FIELDS:
-            continue
-        if source or isinstance(value, int | float) or name in metric_names.SAFE_TEXTS:
-            # Most are numbers.
-            texts[name] = str(value) if type(value) is int else json.dumps(value, default=repr)
-    return texts
+    return {
+        name: str(value) if type(value) is int else json.dumps(value, default=repr)  # most are numbers
+        for name, value in metrics.items()
+        if value is not None
+        and name not in metric_names.CONFIG_FIELDS
+        and (source or isinstance(value, int | float) or name in metric_names.SAFE_TEXTS)
+    }
 
 
 def _fill_times(row: pb.Compilation, metrics: dict[str, Any]) -> None:

@@ -99,9 +99,7 @@ def _is_possible(span: pb.PhaseSpan | pb.CacheTransfer | pb.CompilerCall) -> boo
 
 
 def _fix_steps(summary: pb.CompileSummary, causes: Counter[str]) -> None:
-    steps = summary.steps if summary.HasField("steps") else None
-    if steps is None:
-        return
+    steps = summary.steps
     moments = [ns for row in steps.first for ns in (row.start_ns, row.end_ns)]
     if not all(0 < ns < _DURATIONS_END_NS for ns in (*steps.unrecorded_ns, *steps.recorded_ns)) or not all(
         0 <= ns < _TIMES_END_NS for ns in moments

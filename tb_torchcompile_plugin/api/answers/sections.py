@@ -177,14 +177,14 @@ def schema() -> Schema:
     rows = [kind for tables in kinds.values() for kind in tables.values()]
     schemas, definitions = msgspec.json.schema_components(rows, ref_template="#/definitions/{name}")
     schema_of = dict(zip(rows, schemas))
-    sections = {}
-    for name, tables in kinds.items():
-        route = name.partition(".")[0]
-        sections[name] = Section(
+    sections = {
+        name: Section(
             {about: schema_of[kind] for about, kind in tables.items()},
             time_of(next(iter(tables.values()))),
-            route if route in ROUTES else None,
+            route if (route := name.partition(".")[0]) in ROUTES else None,
         )
+        for name, tables in kinds.items()
+    }
     return Schema(sections, definitions)
 
 
