@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers import sections
-from tb_torchcompile_plugin.api.answers.sections import LEVELS, id_field, options_of, rows_in
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _Table = tuple[list[str], list[Row]]  # columns and rows
-_PLACE = tuple(LEVELS.values())  # run, worker and span, in front of each row
+_PLACE = tuple(sections.LEVELS.values())  # run, worker and span, in front of each row
 # How many of these, by what rows are of.
 _DEPTHS = {"logdir": 0, "run": 1, "job": 1, "worker": 2, "compile": 2, "span": 3}
 # Tables of the single values of objects, and the same number.
@@ -74,7 +73,6 @@ class Tables(dict[str, "DataFrame"]):
         return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
 
     def _repr_html_(self) -> str:
-        """Return the verdict, the findings and a list of the tables, for notebooks."""
         verdict = "<br>".join(map(escape, self.verdict.splitlines()))
         rows = self.get("findings")
         findings = "" if rows is None or rows.empty else rows[_FINDING_COLUMNS].to_html(index=False)
@@ -140,7 +138,7 @@ def _verdict(report: reports.Report) -> str:
 def compared_tables(answer: msgspec.Struct) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     by_name: dict[str, _Table] = {}
-    for section, _, kind in rows_in(type(answer), "", ""):
+    for section, _, kind in sections.rows_in(type(answer), "", ""):
         columns = _flat_columns(kind)
         rows = [
             {column: msgspec.to_builtins(attrgetter(path)(row)) for column, path in columns.items()}
@@ -154,8 +152,7 @@ def _flat_columns(row: type[msgspec.Struct]) -> dict[str, str]:
     """Return the field of each column; a Pair is `time_us_baseline`, `time_us_candidate`, `time_us_delta`."""
     columns: dict[str, str] = {}
     for name, kind in get_type_hints(row).items():
-        is_pair = Pair in options_of(kind)
-        sides = Pair.__struct_fields__ if is_pair else ()
+        sides = Pair.__struct_fields__ if Pair in sections.options_of(kind) else ()
         columns |= {f"{name}_{side}": f"{name}.{side}" for side in sides} or {name: name}
     return columns
 
@@ -166,16 +163,16 @@ def tables(report: reports.Report) -> dict[str, _Table]:
     columns = {"warnings": [*_PLACE, *of_notice], "job_warnings": [*_PLACE[:1], *of_notice]}
     rows: dict[str, list[Row]] = defaultdict(list)
     names: dict[tuple[str, int], str] = {}
-    for section, about, kind in rows_in(reports.Report, "logdir", ""):
+    for section, about, kind in sections.rows_in(reports.Report, "logdir", ""):
         if (section, about) == ("findings", "job"):
             continue  # `findings` has them
         depth = _DEPTHS[about]
         name = names[section, depth] = _name(section, about)
-        columns[name] = [*dict.fromkeys((*_PLACE[:depth], id_field(kind), *kind.__struct_fields__))]
+        columns[name] = [*dict.fromkeys((*_PLACE[:depth], sections.id_field(kind), *kind.__struct_fields__))]
     for table in sections.tables(report):
         place = {level: name for level, name in zip(_PLACE, table.place) if name}
         for id, row in zip(table.ids, table.rows):
-            identified = {**place, id_field(type(row)): id, **msgspec.to_builtins(row)}
+            identified = {**place, sections.id_field(type(row)): id, **msgspec.to_builtins(row)}
             rows[names[table.section, len(place)]].append(identified)
     columns |= {
         name: [*dict.fromkeys((*_PLACE[:depth], *_values_in(kind)))]
@@ -212,5 +209,5 @@ def _objects(report: reports.Report) -> Iterator[tuple[str, msgspec.Struct, Row]
 
 def _values_in(kind: type[msgspec.Struct]) -> list[str]:
     """Return the fields that hold a single value."""
-    first_options = {name: options_of(hint)[0] for name, hint in get_type_hints(kind).items()}
+    first_options = {name: sections.options_of(hint)[0] for name, hint in get_type_hints(kind).items()}
     return [name for name, option in first_options.items() if (get_origin(option) or option) in _VALUES]

@@ -87,7 +87,7 @@ def recorded_job(name: str, folder: Path) -> TracedJob:
 def job_in(folder: Path, run: str = "") -> TracedJob:
     """The ranks of a run that lie in a folder."""
     with closing(Session([("", str(folder))])) as session:
-        job = session.job(run or session.look().runs[0][0].run)
+        job = session.job(run or session.catalog.look().runs[0][0].run)
     assert job
     return job
 

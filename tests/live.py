@@ -58,8 +58,8 @@ def forget_compilations() -> None:
     if old is not None:
         atexit.unregister(old._at_exit)
         old._log_handlers.remove()
-        old._sampler.enabled = False
-        old._sampler.stop()
+        old.sampler.enabled = False
+        old.sampler.stop()
         old.status.stop()
     recorder_module._recorder = None
     torch._dynamo.reset()
@@ -75,6 +75,12 @@ def run(program: str, folder: Path, **environment: str) -> str:
     statuses, printed = run_all(program, folder, [[]], **environment)
     assert statuses == [0], printed
     return printed
+
+
+def run_handler(program: str, folder: Path) -> str:
+    """Runs a program in which torch and the handler are imported."""
+    imports = "import torch\nfrom tb_torchcompile_plugin import tensorboard_trace_handler\n"
+    return run(imports + textwrap.dedent(program), folder)
 
 
 def run_all(

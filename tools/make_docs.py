@@ -257,11 +257,13 @@ def _command(parser: argparse.ArgumentParser) -> str:
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     rows = [(f"`{_spelled(action)}`", _sentence(_help(parser, action))) for action in actions]
     arguments = " ".join(_spelled(action) for action in actions if not action.option_strings)
-    usage = f"{parser.prog} {arguments}".strip() + (" [options]" if parser._option_string_actions else "")
+    usage = f"{parser.prog} {arguments}".strip() + (
+        " [options]" if any(action.option_strings for action in actions) else ""
+    )
     notes = "".join(f"\n{group.description}\n" for group in parser._action_groups if group.description)
     description = _sentence(parser.description or "")
-    body = _table(("argument", "meaning"), rows) if rows else ""
-    return f"### `{parser.prog}`\n\n{description}.\n\n    {usage}\n\n{body}{notes}"
+    body = "\n" + _table(("argument", "meaning"), rows) if rows else ""
+    return f"### `{parser.prog}`\n\n{description}.\n\n    {usage}\n{body}{notes}"
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

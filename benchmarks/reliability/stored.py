@@ -72,7 +72,7 @@ def log_texts() -> Check:
         (emptied(folder) / name).write_bytes(data)
         read = [
             compiled
-            for _, workers in open_logdir(str(folder)).look().runs
+            for _, workers in open_logdir(str(folder)).catalog.look().runs
             for worker in workers[:3]
             if (compiled := read_compile_data(worker)[0])
         ]

@@ -203,13 +203,18 @@ def runs_in(listing: Listing) -> Runs:
 
 
 def _run_ref(run: str, workers: list[discovery.WorkerFiles], compiling: str) -> RunRef:
-    refs = []
-    for worker in workers:
-        spans = [
-            SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
-            for span in worker.spans
-        ]
-        refs.append(WorkerRef(worker.worker, worker.rank, bool(worker.summaries or worker.log), spans))
+    refs = [
+        WorkerRef(
+            worker.worker,
+            worker.rank,
+            has_compile=bool(worker.summaries or worker.log),
+            spans=[
+                SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
+                for span in worker.spans
+            ],
+        )
+        for worker in workers
+    ]
     if prefers_digests(workers):
         sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
         return RunRef(run, refs, len(sizes), sum(sizes), compiling)
@@ -306,13 +311,15 @@ def newest_span(runs: Runs, logdir: str, run: str = "", worker: str = "", span: 
     listed = only_run(runs, run).runs
     every = list(ids_of(listed))
     fitting = [ids for ids in every if worker in ("", ids[1]) and span in ("", ids[2])]
-    times: dict[Ids, float] = {}
-    for ref in listed:
-        for own in ref.workers:
-            for row in own.spans:
-                # Copying a logdir changes the files' times.
-                time_ns = discovery.span_time_ns(row.span)
-                times[ref.run, own.worker, row.span] = row.modified_s if time_ns is None else time_ns / 1e9
+    # By the time in a name, where it has one: copying a logdir changes the files' times.
+    times = {
+        (ref.run, own.worker, row.span): row.modified_s
+        if (time_ns := discovery.span_time_ns(row.span)) is None
+        else time_ns / 1e9
+        for ref in listed
+        for own in ref.workers
+        for row in own.spans
+    }
     if traced := [ids for ids in fitting if ids in times]:
         newest_run = max(traced, key=times.__getitem__)[0]
         first = next(ids for ids in traced if ids[0] == newest_run)

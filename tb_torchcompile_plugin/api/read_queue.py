@@ -126,8 +126,7 @@ class ReadQueue(Generic[Key, Value]):
     def cancel(self, key: Key) -> None:
         """Stop a reading unless somebody else asks for it within `GRACE_S` seconds."""
         with self._changed:
-            reading = self._known.get(key)
-            if reading is not None:
+            if (reading := self._known.get(key)) is not None:
                 reading.wanted_until = reading.contested_until = self._clock() + GRACE_S
 
     def forget(self, key: Key, reading: Reading[Value]) -> None:
@@ -136,14 +135,14 @@ class ReadQueue(Generic[Key, Value]):
             if self._known.get(key) is reading:
                 del self._known[key]
 
-    def close(self, wait_s: float = _GOODBYE_S) -> None:
+    def close(self) -> None:
         """Stop everything, and wait a moment until what runs has cleaned up behind itself."""
         with self._changed:
             self._closed = True
             while self._waiting:
                 self._waiting.popleft()[1].future.set_exception(Cancelled("the server is shutting down"))
             self._changed.notify_all()
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + _GOODBYE_S
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -161,7 +161,7 @@ def whole_report(
     session: Session, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS
 ) -> Report:
     """Report all runs, or one. What cannot be read becomes a warning. Raises WrongArgument."""
-    listing = session.look()
+    listing = session.catalog.look()
     names = {run.run for run in only_run(runs_in(listing), wanted.run).runs}
     readers = [
         _RunReader(session, listed.run, workers, progress)
@@ -219,8 +219,7 @@ class _RunReader:
         """Report a job by its digests, and the requested rank by its trace."""
         if not jobs.prefers_digests(self.workers):
             return None
-        job = jobs.job_of_digests(jobs.digest_files(self.workers))
-        if job is None:
+        if (job := jobs.job_of_digests(jobs.digest_files(self.workers))) is None:
             return None
         together = job.of(job_report, wanted.whole)
         selected = {digest.worker for digest in job.digests if digest.rank == wanted.rank}

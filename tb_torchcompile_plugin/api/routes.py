@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
@@ -187,11 +187,6 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 def _sheets(session: Session) -> Sheets:
     """Return the columns of all tables."""
-    return _layouts()
-
-
-@cache
-def _layouts() -> Sheets:
     return Sheets({name: tables_of(answer) for name, answer in sheet_types().items()})
 
 
@@ -272,8 +267,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compare", SIDES, compare),
     Route("compare_jobs", JOBS, compare_jobs),
 )
-_ROWS: tuple[Route[Any], ...] = _TABLE
-ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
+ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _TABLE}
 
 
 def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:

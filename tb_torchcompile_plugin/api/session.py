@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, make_side
-from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue, finished
 from tb_torchcompile_plugin.api.run_lines import RunLines, span_of_run, with_compiling
@@ -46,14 +46,11 @@ _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
 
 class _MemberRead(NamedTuple):
-    """What was read of one span of a job."""
-
     files: tuple[File, ...]
     answer: Profile | Notice
     until_s: float  # a failure counts until then
 
     def is_valid(self, files: tuple[File, ...]) -> bool:
-        """Whether it need not be read again."""
         is_whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
         return is_whole and self.files == files and monotonic() <= self.until_s
 
@@ -87,13 +84,9 @@ class Session:
         self._queue.close()
         self._runs_queue.close()
 
-    def look(self) -> Listing:
-        """List the logdir. Reads first and last bytes of files that are new; parses nothing."""
-        return self.catalog.look()
-
     def runs(self) -> Runs:
         """Return the runs, workers and spans of the logdir."""
-        return runs_in(self.look())
+        return runs_in(self.catalog.look())
 
     def all_runs(self, pin: str) -> AllRuns:
         """Return a line for each run. Runs without one are read in the background.
@@ -211,8 +204,7 @@ class Session:
 
     def poll_rank(self, run: str, span: str, rank: int) -> jobs.OneRank | Progress:
         """Return a rank of the same job with its trace, which is read if need be. Raises UserError."""
-        job = self.poll_job(run, span)
-        if isinstance(job, Progress):
+        if isinstance(job := self.poll_job(run, span), Progress):
             return job
         if isinstance(job, jobs.TracedJob):
             return job.of(jobs.one_rank, rank)
@@ -227,8 +219,7 @@ class Session:
                 f"run {quoted(run)} does not contain traces of two ranks",
                 next_step="Record all ranks into one folder, each with its own worker_name",
             )
-        read = self._poll_members(run, spans)
-        if isinstance(read, Progress):
+        if isinstance(read := self._poll_members(run, spans), Progress):
             return read
         profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
         selected = jobs.recorded_together(
@@ -319,8 +310,7 @@ class Session:
         if isinstance(both, Progress):
             return both
         sides = Sides(make_side(both[0], run, worker), make_side(both[1], run2, worker2))
-        ids = run, worker, span, run2, worker2, span2
-        return self.combined.get(ids, lambda: sides, both)
+        return self.combined.get((run, worker, span, run2, worker2, span2), lambda: sides, both)
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Return the file of a trace. Raises NotFound."""
@@ -367,8 +357,7 @@ def soon(begun: Future[Result], about: object) -> Result | Progress:
     wait([begun], PATIENCE_S)
     if begun.done():
         return begun.result()
-    profile = _profile_of(about)
-    if profile is None or profile.span is None:
+    if (profile := _profile_of(about)) is None or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)

@@ -117,6 +117,7 @@ def _flat(row: inspect.StructType, path: tuple[str, ...]) -> Iterator[RowColumn]
             yield RowColumn(within, _column(field) or unnamed)
 
 
+@cache
 def tables_of(answer: type[Any]) -> list[SheetTable]:
     """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)

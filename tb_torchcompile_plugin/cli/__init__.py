@@ -4,8 +4,6 @@ import gc
 import os
 from collections.abc import Sequence
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status.

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import add_baseline, add_gate, is_gate, show_comparison, show_gate
 from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.index import show_index
+from tb_torchcompile_plugin.cli.mcp import serve
 from tb_torchcompile_plugin.cli.watch import watch
 from tb_torchcompile_plugin.cli.what_if import show_what_if
 from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
@@ -68,7 +69,7 @@ def command_parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a local folder; nothing outside it is read (default: runs if it exists, otherwise .)",
     )
-    mcp.set_defaults(run=_serve)
+    mcp.set_defaults(run=serve)
     compare = commands.add_parser(
         "compare", help="compare two logdirs or traces; --fail-on makes this a CI gate"
     )
@@ -145,12 +146,6 @@ def _compare(arguments: argparse.Namespace) -> int:
         return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
-
-
-def _serve(arguments: argparse.Namespace) -> None:
-    from tb_torchcompile_plugin.cli.mcp import serve
-
-    serve(arguments)
 
 
 def _fail(line: str, status: int = 1) -> int:

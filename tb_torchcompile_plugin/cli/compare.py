@@ -31,8 +31,13 @@ from tb_torchcompile_plugin.api.joined import no_job
 from tb_torchcompile_plugin.api.session import Session, check, open_logdir
 from tb_torchcompile_plugin.api.sheets import tables_of
 from tb_torchcompile_plugin.api.starts import WithJobs, comparison
-from tb_torchcompile_plugin.cli import text_table
-from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
+from tb_torchcompile_plugin.cli.text_table import (
+    print_json,
+    print_lines,
+    print_table,
+    stdout_console,
+    write_text,
+)
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.job.job import digest_files, job_of_digests
 from tb_torchcompile_plugin.logdir.filesystem import is_remote
@@ -57,8 +62,7 @@ def _recording(path: str, only: str) -> RunSource:
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
     compiled = session.ranks(run)
     if digested:
-        job = job_of_digests(digest_files(session.catalog.workers(run)))
-        if job is None:
+        if (job := job_of_digests(digest_files(session.catalog.workers(run)))) is None:
             raise no_job(run, [])
         return RunSource(name, [Side(None, compiled.get(rank)) for rank in job.numbers], job)
     if span and (traced := session.job(run, span)):
@@ -108,14 +112,14 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
         (arguments.junit, "w", junit(report)),
     ):
         if file:
-            text_table.write_text(file, text, mode)
-    (text_table.print_json if arguments.json else print_gate)(report)
+            write_text(file, text, mode)
+    (print_json if arguments.json else print_gate)(report)
     return STATUS[report.outcome]
 
 
 def print_gate(report: GateReport) -> None:
     """Print the verdict, each condition with its causes, and the numbers of both sides."""
-    console = text_table.stdout_console()
+    console = stdout_console()
     print_lines(
         console, report.verdict, f"Baseline: {', '.join(report.baseline)}", f"Candidate: {report.candidate}"
     )
@@ -127,9 +131,7 @@ def print_gate(report: GateReport) -> None:
         print_lines(console, f"{row.outcome:8}{row.condition}")
         print_lines(console, row.sentence, *map(_in_a_line, row.causes), indent=" " * 8)
     console.print()
-    text_table.print_table(
-        console, "numbers", report.figures, None, ("label", "baseline", "candidate", "change")
-    )
+    print_table(console, "numbers", report.figures, None, ("label", "baseline", "candidate", "change"))
     for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
         names = ", ".join(row.name for row in report.figures if row.why_unknown == why)
         print_lines(console, f"Unknown for {names}: {why}.")

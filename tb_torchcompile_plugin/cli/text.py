@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.api.answers.bounded import Commands
-from tb_torchcompile_plugin.api.answers.sections import Address, Table, tables
+from tb_torchcompile_plugin.api.answers.sections import LOGDIR, Address, Table, tables
 from tb_torchcompile_plugin.api.answers.show import FirstAnswer, first_answer
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, SpanReport, UnreadSpan
 from tb_torchcompile_plugin.api.sheets import key_of
@@ -32,7 +32,6 @@ _MAX_CAUSES = 5  # of a late rank
 # What a table of runs shows of each.
 RUN_COLUMNS = ("run", "step_us", "gpu_busy_percent", "compile_s", "graph_breaks", "recompiles", "finding")
 _COLUMNS = {"all_runs": RUN_COLUMNS, "doctor": ("outcome", "function", "file", "why", "next_step")}
-_LOGDIR = Address()  # the place of the tables of all runs
 
 
 def bar_on_stderr() -> Progress:
@@ -67,7 +66,7 @@ def print_report(report: Report, rank: int | None = None) -> None:
     """Print all there is to stdout. Of the ranks of a job only this one has more than a row in the job's table."""
     console = text_table.stdout_console()
     at = grouped(tables(report), lambda table: table.place)
-    for table in at.pop(_LOGDIR, []):
+    for table in at.pop(LOGDIR, []):
         if table.section == "findings" or len(report.runs) > 1:
             _print(console, table, text_table.MAX_ROWS)
     for place, struct in _places(report, rank):
@@ -76,7 +75,7 @@ def print_report(report: Report, rank: int | None = None) -> None:
             text_table.print_lines(console, *sentences, indent="  ")
         if isinstance(struct, Run) and struct.job and rank is None:
             text_table.print_lines(console, "The tables of one rank: --rank N", indent="  ")
-        print_tables(console, at.get(place, []), text_table.MAX_ROWS, place if sentences else _LOGDIR)
+        print_tables(console, at.get(place, []), text_table.MAX_ROWS, place if sentences else LOGDIR)
 
 
 def _places(report: Report, rank: int | None) -> Iterator[tuple[Address, msgspec.Struct]]:
@@ -104,9 +103,7 @@ def _sentences(struct: msgspec.Struct) -> Iterator[str]:
             yield from _sentences(value)
 
 
-def print_tables(
-    console: Console, tables: Iterable[Table], top: int | None, place: Address = _LOGDIR
-) -> None:
+def print_tables(console: Console, tables: Iterable[Table], top: int | None, place: Address = LOGDIR) -> None:
     """Print tables under the place of each. place: the one that was printed last."""
     for table in tables:
         if table.place != place:
@@ -214,7 +211,6 @@ def _print_text(console: Console, text: str, style: str = "", indent: str = "") 
 
 
 def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
-    """Print that there are no findings, and what was considered."""
     span = answer.span
     is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
     nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
@@ -260,8 +256,7 @@ def _location(row: RunFinding) -> str:
 
 def _print_other_findings(console: Console, report: Report, answer: FirstAnswer) -> None:
     """Print all except the first. A finding that several workers share is printed once."""
-    rows = [row for row in report.findings if row != answer.first]
-    if not rows:
+    if not (rows := [row for row in report.findings if row != answer.first]):
         return
     text_table.print_title(console, "Other findings, most important first")
     for row in rows[:_FINDINGS]:
@@ -328,7 +323,6 @@ def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
 
 
 def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> None:
-    """Print the largest parts, and the sum of the others."""
     rows = sorted(rows, key=lambda row: -row.time_us)
     shown, rest = rows[:_PARTS], rows[_PARTS:]
     if rest:

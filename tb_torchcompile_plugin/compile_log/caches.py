@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.compile_log import compile_rows as prose
-from tb_torchcompile_plugin.compile_log.compile_rows import text_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
+from tb_torchcompile_plugin.compile_log.compile_rows import WITHHELD, text_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction
 from tb_torchcompile_plugin.torch_names import caches as names
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, artifact_name, stage_of
 from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, kind_of
@@ -25,8 +24,6 @@ _MAX_VALUES = 20  # differences that are stored with their values
 
 @dataclass(slots=True)
 class _Lookup:
-    """One lookup and the parts of its key."""
-
     compile_key: CompileKey
     key: str
     settings: frozenset[str]  # most parts of a key; the same object wherever they are equal
@@ -56,7 +53,7 @@ class CacheLookups:
         row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
         # A bypass says why, in words that may quote the graph.
         if reason := text_of(details.get("cache_bypass_reason")):
-            row.reason = reason if self._source else prose.WITHHELD
+            row.reason = reason if self._source else WITHHELD
         elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
             row.reason = status
         if details.get("time_saved_ns") is not None:
@@ -100,12 +97,10 @@ class CacheLookups:
         before, now = _differences(nearest, lookup)
         for number, name in enumerate({**before, **now}):
             with_values = self._source and number < _MAX_VALUES
-            row.differences.append(
-                KeyDifference(
-                    part=name,
-                    before=before.get(name, "").partition(" ")[2] if with_values else "",
-                    now=now.get(name, "").partition(" ")[2] if with_values else "",
-                )
+            row.differences.add(
+                part=name,
+                before=before.get(name, "").partition(" ")[2] if with_values else "",
+                now=now.get(name, "").partition(" ")[2] if with_values else "",
             )
 
 

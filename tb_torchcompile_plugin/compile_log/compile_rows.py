@@ -13,21 +13,18 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import CompileSpan, nanoseconds
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel, GraphBreak
 from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names import records as metric_names
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
-from tb_torchcompile_plugin.torch_names.graph_breaks import STRING, exception_name
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, traceback_frames
-from tb_torchcompile_plugin.torch_names.records import tuned_operator
 
 # In place of a text that was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
 
 
-def parse_graph_break(text: str) -> GraphBreak:
+def parse_graph_break(text: str) -> pb.GraphBreak:
     """Parse the text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters.
 
     Fields are empty where torch does not say.
@@ -35,7 +32,7 @@ def parse_graph_break(text: str) -> GraphBreak:
     stacks = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
     start, title = min(stacks, default=(len(text), ""))
     head = text[:start]
-    parsed = GraphBreak(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
+    parsed = pb.GraphBreak(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
     if explanation := graph_breaks.EXPLANATION.search(head):
         parsed.explanation = _prose(explanation["text"])
     parsed.hints.extend(_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head))
@@ -68,10 +65,10 @@ def _reason_of(head: str) -> str:
     )
 
 
-def parse_traceback(text: str) -> list[Frame]:
+def parse_traceback(text: str) -> list[pb.Frame]:
     """Return the frames of a Python traceback, outermost first, up to the first line that belongs to none."""
     return [
-        Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
+        pb.Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
         for frame in traceback_frames(first_traceback(text))
     ]
 
@@ -93,19 +90,19 @@ def withhold_source(text: str) -> str:
     The code follows the `#`, or is in a traceback; strings that the code compares with or looks up are left out, too.
     """
     guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
-    return STRING.sub(lambda match: match["name"] or "'…'", guard)
+    return graph_breaks.STRING.sub(lambda match: match["name"] or "'…'", guard)
 
 
-def generated_kernels(code: str) -> list[GeneratedKernel]:
+def generated_kernels(code: str) -> list[pb.GeneratedKernel]:
     """Return the kernels that inductor's output code defines, in order; calls into libraries are not among them."""
-    kernels: dict[str, GeneratedKernel] = {}
+    kernels: dict[str, pb.GeneratedKernel] = {}
     for kernel in kernel_definitions(code):
         category: Category = category_of(kernel.name)
         if kernel.language.startswith(CPP):
             category = "cpp"
         elif kernel.language == TRITON and not has_triton_prefix(kernel.name):
             category = "triton_user"
-        kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
+        kernels.setdefault(kernel.name, pb.GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())
 
 
@@ -141,14 +138,13 @@ def fill_from_metrics(row: pb.Compilation, metrics: dict[str, Any], *, source: b
 
 def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:
     """Return every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
-    texts: dict[str, str] = {}
-    for name, value in metrics.items():
-        if value is None or name in metric_names.CONFIG_FIELDS:
-            continue
-        if source or isinstance(value, int | float) or name in metric_names.SAFE_TEXTS:
-            # Most are numbers.
-            texts[name] = str(value) if type(value) is int else json.dumps(value, default=repr)
-    return texts
+    return {
+        name: str(value) if type(value) is int else json.dumps(value, default=repr)  # most are numbers
+        for name, value in metrics.items()
+        if value is not None
+        and name not in metric_names.CONFIG_FIELDS
+        and (source or isinstance(value, int | float) or name in metric_names.SAFE_TEXTS)
+    }
 
 
 def _fill_times(row: pb.Compilation, metrics: dict[str, Any]) -> None:
@@ -171,7 +167,7 @@ def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) ->
     if metrics.get("fail_type"):
         kind, file = (text_of(metrics.get(name)) for name in ("fail_type", "fail_user_frame_filename"))
         reason = text_of(metrics.get("fail_reason"))
-        row.failure.CopyFrom(pb.Failure(type=exception_name(kind), file=file))
+        row.failure.CopyFrom(pb.Failure(type=graph_breaks.exception_name(kind), file=file))
         row.failure.reason = reason if source else WITHHELD
         for frame in () if file else traceback_frames(reason.partition(graph_breaks.FOUND_FROM)[2]):
             row.failure.file, row.failure.line = frame.file, frame.line
@@ -196,7 +192,7 @@ def add_autotuned(row: pb.PhaseSpan, arguments: dict[str, Any]) -> None:
     if arguments.get("kernel_name"):
         row.kernel = str(arguments["kernel_name"])
     elif arguments.get("autotune_shape"):
-        row.kernel = f"{tuned_operator(row.name)} ({arguments['autotune_shape']})"
+        row.kernel = f"{metric_names.tuned_operator(row.name)} ({arguments['autotune_shape']})"
     row.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
@@ -311,28 +307,19 @@ class CompiledFrames:
 
     def at(self, epoch: int, compile_id: str) -> CompiledFrame:
         """Return the frame, a new one for its first record."""
-        frame = self._frames.get((epoch, compile_id))
-        if frame is None:
+        if (frame := self._frames.get((epoch, compile_id))) is None:
             key = pb.CompileKey(compile_id=compile_id, epoch=epoch)
             frame = self._frames[epoch, compile_id] = CompiledFrame(key)
         return frame
 
     def now(self, compile_id: str) -> CompiledFrame:
-        """Return the frame that has this id in the newest epoch."""
-        return self.at(self.epoch_of(compile_id), compile_id)
-
-    def epoch_of(self, compile_id: str) -> int:
-        """Return the newest epoch of an id; ids of what was compiled ahead of time do not restart."""
-        return 0 if is_ahead_of_time(compile_id) else self.epoch
+        """Return the frame of this id in the newest epoch; ids of what was compiled ahead of time do not restart."""
+        return self.at(0 if is_ahead_of_time(compile_id) else self.epoch, compile_id)
 
     def count_begun(self) -> int:
         """Return the number of compilations that have begun. A backward belongs to its forward."""
         begun = (frame for frame in self._frames.values() if frame.is_compilation or frame.backwards)
         return sum(not is_export(frame.key.compile_id) for frame in begun)
-
-    def key(self, compile_id: str) -> pb.CompileKey:
-        """Return the key of a record that has this id now."""
-        return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))
 
     def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """Return the frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch.

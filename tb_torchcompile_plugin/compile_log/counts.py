@@ -6,6 +6,8 @@ the latter runs inside the program that compiles.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import record
@@ -94,16 +96,13 @@ def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
         yield CountedRow(what, _first(row.reasons), row.file, record.optional_number(row, "line"))
 
 
-def _graphs(summary: CompileSummary) -> Iterator[CountedRow] | None:
-    if not _knows(summary, "graph_ops"):
+def _with(
+    field: str, number_of: Callable[[Compilation], int], summary: CompileSummary
+) -> Iterator[CountedRow] | None:
+    """Yield the frames in which this field of torch's metrics is known and not 0."""
+    if not _knows(summary, field):
         return None
-    return (_of(row) for row in _frames(summary) if row.graph_ops)
-
-
-def _guards(summary: CompileSummary) -> Iterator[CountedRow] | None:
-    if not _knows(summary, "guards"):
-        return None
-    return (_of(row, number=row.guards) for row in _frames(summary) if row.guards)
+    return (_of(row, number=number_of(row)) for row in _frames(summary) if getattr(row, field))
 
 
 def _kernels(summary: CompileSummary) -> Iterator[CountedRow]:
@@ -167,8 +166,8 @@ COUNTS: dict[CountName, CountKind] = {
         "skipped frame", "skipped frames", _skipped, "torch 2.8 and older do not record them"
     ),
     "recompiles": CountKind("recompile", "recompiles", _recompiles),
-    "graphs": CountKind("graph", "graphs", _graphs, _OLD),
-    "guards": CountKind("guard", "guards", _guards, _OLD),
+    "graphs": CountKind("graph", "graphs", partial(_with, "graph_ops", lambda row: 1), _OLD),
+    "guards": CountKind("guard", "guards", partial(_with, "guards", attrgetter("guards")), _OLD),
     "kernels": CountKind("generated kernel", "generated kernels", _kernels),
     "cache_misses": CountKind("cache miss", "cache misses", _cache_misses, "torch recorded no cache lookups"),
 }

@@ -14,7 +14,6 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
-from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, CompiledFrames
 from tb_torchcompile_plugin.compile_log.record import (
     CompileSpan,
     OpenSpans,
@@ -25,7 +24,6 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
-from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 
 
@@ -50,7 +48,7 @@ class CompileLog:
         self.records = self._rows.records
         self._payloads = PayloadStore(self._rows) if payloads and source else None
         self._has_spans = False  # logs of torch 2.4 have none
-        self._frames = CompiledFrames()
+        self._frames = compile_rows.CompiledFrames()
         self._ahead = AheadOfTime()
         self._caches = CacheLookups(source=source)
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
@@ -100,8 +98,7 @@ class CompileLog:
         try:
             if record.place is None:  # of a log the reader has seen to it
                 record = replace(record, metadata=readable(record.metadata), payload=readable(record.payload))
-            kind = records.kind_of(record.metadata)
-            if not kind:
+            if not (kind := records.kind_of(record.metadata)):
                 self.records.unreadable["without a kind"] += 1
                 return
             if kind == records.ARTIFACT:
@@ -124,13 +121,12 @@ class CompileLog:
             frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, record.attempt)
         if self._payloads is not None and has_text(kind, record):
-            key = self._frames.key(compile_id)
+            key = self._frames.now(compile_id).key
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
     def _ahead_id(self, kind: str, record: Record) -> str:
         """Return the id of a compilation ahead of time, whose row begins with its first record."""
-        compile_id = self._ahead.owner(record.metadata, kind, record.thread, self.files)
-        if compile_id:
+        if compile_id := self._ahead.owner(record.metadata, kind, record.thread, self.files):
             frame = self._frames.now(compile_id)
             is_new = not frame.is_compilation
             row = frame.begun()
@@ -147,13 +143,6 @@ class CompileLog:
         """Return the direction of what is being compiled, also of a backward inside its frame."""
         lane = (record.thread, compile_id)
         return pb.BACKWARD if self._lanes.is_inside(lane, records.COMPILING_BACKWARD) else pb.FORWARD
-
-    def _row(self, record: Record, compile_id: str) -> pb.Compilation:
-        """Return the row that a record belongs to: the backward that is being compiled, or the frame."""
-        frame = self._frames.now(compile_id)
-        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), records.BACKWARD_ROOTS):
-            return frame.backwards[-1]
-        return frame.forward_row()
 
     # One handler for each kind of record.
 
@@ -176,10 +165,9 @@ class CompileLog:
         for entry in entries:
             name = entry.get("filename")
             file = self.files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
-            frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
-            if self._source and entry.get("loc"):
-                frame.source = entry["loc"]
-            frames.append(frame)
+            source = (self._source and entry.get("loc")) or None
+            line, function = entry.get("line") or 0, entry.get("name") or ""
+            frames.append(pb.Frame(file=file, line=line, function=function, source=source))
         return frames
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
@@ -189,8 +177,8 @@ class CompileLog:
         compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
             # `value` is what it is now, `range` what it was before.
-            row = pb.ShapeEvent(
-                key=self._frames.key(compile_id),
+            self._rows.shape_events.add(
+                key=self._frames.now(compile_id).key,
                 attempt=record.attempt,
                 kind=records.CHANGED_SHAPE,
                 reason=_text(arguments.get("reason")),
@@ -198,7 +186,6 @@ class CompileLog:
                 range=_text(arguments.get("cached")),
                 source=_text(arguments.get("name")) if self._source else "",
             )
-            self._rows.shape_events.append(row)
         if mark not in ("B", "E"):
             return
         time_ns = nanoseconds(event["ts"])
@@ -210,14 +197,17 @@ class CompileLog:
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
             function = str(arguments.get("fn_name") or name)
-            row = pb.PhaseSpan(name=name, start_ns=time_ns, thread=record.thread)
-            row.function = function if function != name else ""
+            row = pb.PhaseSpan(
+                name=name,
+                start_ns=time_ns,
+                thread=record.thread,
+                function=function if function != name else "",
+            )
             compile_rows.add_autotuned(row, arguments)
             self._begin_span(row, compile_id)
             self._lanes.begin(CompileSpan(row, lane))
         else:
-            ended = self._lanes.end(lane, name, time_ns)
-            if not ended:
+            if not (ended := self._lanes.end(lane, name, time_ns)):
                 self.records.unreadable[f"{records.CHROMIUM_EVENT}: end without a beginning"] += 1
             for span in ended:
                 if span.row.name == name:
@@ -229,13 +219,15 @@ class CompileLog:
         self._has_spans = self._has_spans or is_root
         if is_root or span.name == records.DYNAMO:
             self._frames.begin(compile_id, span.name)
-        span.key.CopyFrom(self._frames.key(compile_id))
+        span.key.CopyFrom(self._frames.now(compile_id).key)
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
-            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=span.thread)
-            row.start_ns = span.start_ns
-            frame.backwards.append(row)
+            frame.backwards.append(
+                pb.Compilation(
+                    key=frame.key, direction=pb.BACKWARD, thread=span.thread, start_ns=span.start_ns
+                )
+            )
         elif is_root:
             row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, span.thread
@@ -246,8 +238,7 @@ class CompileLog:
             return
         name, compile_id = span.row.name, span.row.key.compile_id
         self._times.setdefault(span.row.function or name, []).append(span.row.duration_ns / 1e9)
-        frame = self._frames.find(span.row.key.epoch, compile_id)
-        if frame is None:
+        if (frame := self._frames.find(span.row.key.epoch, compile_id)) is None:
             return
         if _is_root(name, compile_id):
             frame.finished = True
@@ -268,8 +259,9 @@ class CompileLog:
             # another thread compiles a backward meanwhile.
             is_backward = not self._has_spans and metrics.get("is_forward", False) is not None
             if is_backward:
-                row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
-                frame.backwards.append(row)
+                frame.backwards.append(
+                    pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+                )
         if is_backward:
             row = frame.backwards[frame.backwards_measured]
             frame.backwards_measured += 1
@@ -277,29 +269,32 @@ class CompileLog:
             frame.finished = True
             row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._learn_versions(metrics)
+        for program in ("torch", "python", "cuda", "triton"):
+            if version := metrics.get("pytorch_version" if program == "torch" else f"{program}_version"):
+                self._learn(f"{program}_version", str(version))
 
     def _on_runtime_metrics(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         metrics = record.metadata[kind]
         compile_id = compile_id or str(metrics.get("compile_id") or "")
-        row = pb.RuntimeMetrics(key=self._frames.now(compile_id).key)
-        row.direction = pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD
-        row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
-        self._rows.runtime_metrics.append(row)
+        self._rows.runtime_metrics.add(
+            key=self._frames.now(compile_id).key,
+            direction=pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD,
+            metrics=compile_rows.metrics_json(metrics, source=self._source),
+        )
 
     def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
         """Add the reason, which quotes the user's code, where newer torch writes one that is known while compiling."""
         if self._source and record.payload:
             reason = {records.CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
-            row = pb.RuntimeMetrics(key=self._frames.key(compile_id), metrics=reason)
-            row.direction = self._direction(record, compile_id)
-            self._rows.runtime_metrics.append(row)
+            direction = self._direction(record, compile_id)
+            key = self._frames.now(compile_id).key
+            self._rows.runtime_metrics.add(key=key, metrics=reason, direction=direction)
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
-        row = pb.ShapeEvent(key=self._frames.key(compile_id), attempt=record.attempt, kind=kind)
+        row = pb.ShapeEvent(key=self._frames.now(compile_id).key, attempt=record.attempt, kind=kind)
         row.stack.extend(self._stack(details.get("user_stack") or []))
         row.symbol = _text(details.get("symbol") or details.get("expr"))
         row.value = _text(details.get("val") or details.get("value"))
@@ -325,11 +320,6 @@ class CompileLog:
         if value is not None and name not in self._learned:
             setattr(self._rows.environment, name, value)
             self._learned.add(name)
-
-    def _learn_versions(self, metrics: dict[str, Any]) -> None:
-        for program in ("torch", "python", "cuda", "triton"):
-            if version := metrics.get("pytorch_version" if program == "torch" else f"{program}_version"):
-                self._learn(f"{program}_version", str(version))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
@@ -361,14 +351,15 @@ class CompileLog:
             else:
                 graph.graph_key, direction = key, graph.direction  # in logs without spans the code says so
         row = self._caches.row(cache, result, details, frame.key, direction)
-        self._row(record, compile_id).cache.append(row)
+        lane = (record.thread, compile_id)
+        in_backward = frame.backwards and self._lanes.is_inside(lane, records.BACKWARD_ROOTS)
+        (frame.backwards[-1] if in_backward else frame.forward_row()).cache.append(row)
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:
         code = record.payload or ""
         self.codes[hash(code)] += 1
         frame = self._frames.now(compile_id)
-        backward = is_backward_code(code)
-        if backward is None:
+        if (backward := artifacts.is_backward_code(code)) is None:
             backward = self._direction(record, compile_id) == pb.BACKWARD
         frame.graphs.append(
             pb.Graph(
@@ -406,7 +397,7 @@ class CompileLog:
         else:
             frame.kernel_infos.append(info)
 
-    def compiling(self) -> tuple[list[CompileSpan], CompiledFrame | None, int]:
+    def compiling(self) -> tuple[list[CompileSpan], compile_rows.CompiledFrame | None, int]:
         """Return the open spans of what began last, the innermost last, its frame, and how many compilations began."""
         spans = self._lanes.still_open()
         # Work of compile workers without a frame is part of what waits for it.

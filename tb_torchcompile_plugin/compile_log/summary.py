@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_binary, write_atomically
 from tb_torchcompile_plugin.torch_names import artifacts, records
@@ -117,8 +116,7 @@ class PayloadStore:
     def add(self, data: bytes) -> int:
         """Add a payload unless it is there; return its index."""
         digest = hashlib.sha256(data).digest()
-        index = self._index.get(digest)
-        if index is None:
+        if (index := self._index.get(digest)) is None:
             index = self._index[digest] = len(self._summary.payloads)
             payload = self._summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB)
             payload.data = zlib.compress(data, 6)
@@ -224,7 +222,7 @@ FORMAT_VERSION = 2
 _MAX_BYTES = 1 << 30  # half of protobuf's own limit of 2 GiB
 
 
-def load(path: str) -> CompileSummary:
+def load(path: str) -> pb.CompileSummary:
     """Read one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
     try:
         with open_binary(path) as file:
@@ -239,7 +237,7 @@ def load(path: str) -> CompileSummary:
         next_step = "Its process stopped while writing: record it again"
         raise UserError("the compile summary is empty", file=path, next_step=next_step)
     try:
-        summary: CompileSummary = CompileSummary.FromString(data)
+        summary: pb.CompileSummary = pb.CompileSummary.FromString(data)
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
         problem = "the file is not a compile summary, or is cut off or too large"
@@ -256,7 +254,7 @@ def load(path: str) -> CompileSummary:
     return summary
 
 
-def save(summary: CompileSummary, path: str) -> None:
+def save(summary: pb.CompileSummary, path: str) -> None:
     """Write `summary` to `path`, atomically: readers see the old file or the whole new one.
 
     Raises OSError (disk full, no permission) and EncodeError (over 2 GiB). Failures leave no file behind.

@@ -41,9 +41,8 @@ class CompileStatus:
 
     def is_current(self, now_s: float) -> bool:
         """Whether the process still compiles: not if the file is old, or if the process is gone on this machine."""
-        if abs(now_s - self.updated_s) > STALE_S:
-            return False
-        return self.host != host_name() or is_running(self.pid)
+        is_fresh = abs(now_s - self.updated_s) <= STALE_S
+        return is_fresh and (self.host != host_name() or is_running(self.pid))
 
     def in_words(self) -> str:
         """Return "forward (train.py:58), 0/1 backward, inductor, 41 s, Triton kernels 12 of 40"."""

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
@@ -219,10 +219,7 @@ def _remote_folders(root: str) -> Iterator[tuple[str, list[File]]]:
 
 def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tuple[str, list[File]]]:
     seen: set[tuple[int, int]] = set()
-
-    def add_notice(error: OSError) -> None:
-        notices.append(_folder_notice(error))
-
+    add_notice = partial(_add_folder_notice, notices)
     for folder, children, names in os.walk(root, onerror=add_notice, followlinks=True):
         try:
             status = os.stat(folder)
@@ -245,13 +242,14 @@ def _local_files(folder: str, names: Iterable[str], within: str) -> list[File]:
     return [file for file in files if filesystem.is_within(file.path, within)]
 
 
-def _folder_notice(error: OSError) -> Notice:
+def _add_folder_notice(notices: list[Notice], error: OSError) -> None:
     steps = {
         errno.ENOENT: "Check the path. If nothing has been written there yet, reload later",
         errno.ENOTDIR: "Pass a folder or a regular file",
     }
     problem = f"this folder cannot be listed ({error.strerror or error})"
-    return _notice(str(error.filename or ""), problem, steps.get(error.errno or 0, _GIVE_RIGHT))
+    next_step = steps.get(error.errno or 0, _GIVE_RIGHT)
+    notices.append(_notice(str(error.filename or ""), problem, next_step))
 
 
 def _notice(path: str, problem: str, next_step: str) -> Notice:

@@ -158,8 +158,6 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _route(
         self, handle: Callable[[Request], Response], methods: Sequence[str] = responses.READ
     ) -> "WSGIApplication":
-        """Return a route that shows what the logdir contains."""
-
         def answer(request: Request) -> Response:
             refuse_other_hosts(request, self._flags)
             responses.refuse_other_encodings(request)
@@ -192,13 +190,10 @@ def logdirs(context: base_plugin.TBContext) -> list[tuple[str, str]]:
     The prefix is "" for one folder without a name. Several folders without names are named by their last part:
     otherwise two runs would be called ".".
     """
-    plain = context.logdir or getattr(context.flags, "logdir", "") or ""
-    spec = getattr(context.flags, "logdir_spec", "") or ""
-    # `--logdir a,b` once meant two folders; a folder with a comma in its name is still one.
-    is_list = "," in plain and not os.path.exists(_absolute(plain))
-    if plain and not is_list:
+    if plain := context.logdir or getattr(context.flags, "logdir", ""):
         return [("", _absolute(plain))]
-    named = [_name_and_path(part) for part in (plain or spec).split(",") if part]
+    spec = getattr(context.flags, "logdir_spec", "") or ""
+    named = [_name_and_path(part) for part in spec.split(",") if part]
     return named if len(named) == 1 else _with_unique_names(named)
 
 

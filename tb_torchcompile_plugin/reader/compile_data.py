@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log import summary_pb2
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, visible
 from tb_torchcompile_plugin.logdir.discovery import File, Part, WorkerFiles
 from tb_torchcompile_plugin.reader.cache import copies
@@ -32,7 +31,7 @@ _DURATIONS_END_NS = 1 << 53  # 104 days
 _MAX_SAMPLES = 1 << 24  # nine hours of one thread
 
 
-def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.CompileSummary:
+def without_impossible(summary: pb.CompileSummary) -> pb.CompileSummary:
     """Fix a summary in place, and return it."""
     causes: Counter[str] = Counter()
     _fix_ids(summary)
@@ -59,7 +58,7 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
     return summary
 
 
-def _fix_ids(summary: summary_pb2.CompileSummary) -> None:
+def _fix_ids(summary: pb.CompileSummary) -> None:
     """Write compile ids as they are shown, so that what is shown can be asked for."""
     for descriptor, rows in summary.ListFields():
         if descriptor.message_type and "key" in descriptor.message_type.fields_by_name:
@@ -68,7 +67,7 @@ def _fix_ids(summary: summary_pb2.CompileSummary) -> None:
                     row.key.compile_id = visible(row.key.compile_id)
 
 
-def _fix_compilation(row: summary_pb2.Compilation, causes: Counter[str]) -> None:
+def _fix_compilation(row: pb.Compilation, causes: Counter[str]) -> None:
     _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
     for lookup in row.cache:
         _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS, time_taken_ns=_DURATIONS_END_NS)
@@ -85,7 +84,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _fix_timed(summary: summary_pb2.CompileSummary, field: str, causes: Counter[str]) -> None:
+def _fix_timed(summary: pb.CompileSummary, field: str, causes: Counter[str]) -> None:
     """Remove rows whose time cannot be: they mean nothing without it."""
     rows = getattr(summary, field)
     if impossible := [row for row in rows if not _is_possible(row)]:
@@ -95,14 +94,12 @@ def _fix_timed(summary: summary_pb2.CompileSummary, field: str, causes: Counter[
         causes[f"{type(impossible[0]).__name__}: no time"] += len(impossible)
 
 
-def _is_possible(span: summary_pb2.PhaseSpan | summary_pb2.CacheTransfer | summary_pb2.CompilerCall) -> bool:
+def _is_possible(span: pb.PhaseSpan | pb.CacheTransfer | pb.CompilerCall) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 
-def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> None:
-    steps = summary.steps if summary.HasField("steps") else None
-    if steps is None:
-        return
+def _fix_steps(summary: pb.CompileSummary, causes: Counter[str]) -> None:
+    steps = summary.steps
     moments = [ns for row in steps.first for ns in (row.start_ns, row.end_ns)]
     if not all(0 < ns < _DURATIONS_END_NS for ns in (*steps.unrecorded_ns, *steps.recorded_ns)) or not all(
         0 <= ns < _TIMES_END_NS for ns in moments
@@ -111,7 +108,7 @@ def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> Non
         causes["StepTimes: no time"] += 1
 
 
-def _are_possible(samples: summary_pb2.PythonSamples) -> bool:
+def _are_possible(samples: pb.PythonSamples) -> bool:
     """Whether the columns are parallel, their times are possible, and they point at what is there."""
     columns = (samples.start_ns, samples.duration_ns, samples.samples, samples.thread, samples.line)
     return (
@@ -151,7 +148,7 @@ class Packages:
 class CompileData(Memoized):
     """What one worker compiled, merged from its files."""
 
-    summary: CompileSummary  # what is known, merged
+    summary: pb.CompileSummary  # what is known, merged
     source: Literal["summary", "torch_trace", "torch_logs"]
     file: str  # its main file
     notices: list[Notice] = field(default_factory=list)  # what could not be read
@@ -194,7 +191,7 @@ def read_compile_data(worker: WorkerFiles) -> DataRead:
     return replace(data, has_trace=worker.has_trace), notices
 
 
-def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSummary | None, str]:
+def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[pb.CompileSummary | None, str]:
     for file in files:
         try:
             with copies.local(file) as path:
@@ -204,7 +201,7 @@ def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSu
     return None, ""
 
 
-def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
+def _log(file: File | None, notices: list[Notice]) -> pb.CompileSummary | None:
     if file is None:
         return None
     try:
@@ -226,7 +223,7 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     return log
 
 
-def _read_text(file: File, part: Part) -> CompileSummary:
+def _read_text(file: File, part: Part) -> pb.CompileSummary:
     """Return what the process of this part of a text compiled. Raises UserError."""
     found = _texts(replace(file, part=None, tag=""))
     if part not in found:
@@ -235,7 +232,7 @@ def _read_text(file: File, part: Part) -> CompileSummary:
 
 
 @lru_cache(2)  # a text of many ranks is read once
-def _texts(file: File) -> dict[Part, CompileSummary]:
+def _texts(file: File) -> dict[Part, pb.CompileSummary]:
     with copies.local(file) as path:
         found = read_log_text(path)
     return {part: without_impossible(log) for part, log in found.items()}
@@ -277,7 +274,7 @@ def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> Com
     if not makers or (own is not None and _compiled(own.summary)):
         return own
     maker = max(makers, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     if own is not None:
         summary.CopyFrom(own.summary)
     first = len(summary.artifacts)
@@ -286,11 +283,11 @@ def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> Com
     return replace(base, summary=summary, packages=Packages(maker, first, tuple(numbers)))
 
 
-def _compiled(summary: CompileSummary) -> list[Compilation]:
+def _compiled(summary: pb.CompileSummary) -> list[pb.Compilation]:
     return [row for row in summary.compilations if is_package(row.key.compile_id)]
 
 
-def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
+def _add(summary: pb.CompileSummary, maker: pb.CompileSummary) -> list[int]:
     """Add what is about packages; return the numbers of the artifacts that were added."""
     for row in _compiled(maker):
         added = summary.compilations.add()
@@ -312,9 +309,14 @@ def read_payload(data: CompileData, number: int) -> str:
     """Return the text of one artifact (`number`). Raises NotFound, which says why there is none, and UserError."""
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
-        raise _nothing(data, number)
-    packages = data.packages
-    if packages is not None and number >= packages.first:
+        if data.summary.environment.capture == "summary":
+            raise NotFound(
+                'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
+            )
+        raise NotFound(
+            f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
+        )
+    if (packages := data.packages) is not None and number >= packages.first:
         return read_payload(packages.data, packages.numbers[number - packages.first])
     artifact = artifacts[number]
     if artifact.HasField("log_offset") and data.log is not None:
@@ -326,13 +328,3 @@ def read_payload(data: CompileData, number: int) -> str:
         return payload_text(data.summary, artifact.payload)
     except DAMAGED as error:
         raise UserError("contains a damaged text", file=data.file, next_step="Record it again") from error
-
-
-def _nothing(data: CompileData, number: int) -> NotFound:
-    if data.summary.environment.capture == "summary":
-        return NotFound(
-            'graphs and code were not stored: the run was recorded with capture="summary"', next_step=_HOW
-        )
-    return NotFound(
-        f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
-    )

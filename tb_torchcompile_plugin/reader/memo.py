@@ -12,21 +12,15 @@ Value = TypeVar("Value")
 Owner = TypeVar("Owner", bound="Memoized")
 Arguments = ParamSpec("Arguments")
 
-# What an answer was computed from, and the answer, or a future that it will be in.
-_Computed = tuple[object, Any]
-
 
 class Memo:
     """Answers by key. With more than `most` keys the least recently used ones are forgotten."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._answers: dict[Hashable, _Computed] = {}
+        # What an answer was computed from, and the answer, or a future that it will be in.
+        self._answers: dict[Hashable, tuple[object, Any]] = {}
         self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[Memo], tuple[int | None]]:
-        """A copy in another process starts empty: locks cannot be copied."""
-        return Memo, (self._most,)
 
     def get(
         self,

@@ -48,11 +48,11 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
 def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
     """Number packages, which each process counts from its first record on, as the log does."""
     logged = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
-    names: dict[str, str] = {}
-    for row in summary.compilations:
-        nearest = _nearest(row, logged) if is_package(row.key.compile_id) else None
-        if nearest is not None:
-            names[row.key.compile_id] = nearest.key.compile_id
+    names = {
+        row.key.compile_id: nearest.key.compile_id
+        for row in summary.compilations
+        if is_package(row.key.compile_id) and (nearest := _nearest(row, logged)) is not None
+    }
     return _rekeyed(summary, lambda row: (row.key.epoch, names.get(row.key.compile_id, row.key.compile_id)))
 
 
@@ -161,12 +161,9 @@ def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
     """Return (epoch, compile id) of the summary → epoch of the log, by compilations that began at the same time."""
     timed = (row for row in log.compilations if row.HasField("start_ns"))
     candidates = grouped(timed, lambda row: (row.key.compile_id, row.direction))
-    pairs = {}
-    for row in summary.compilations:
-        others = candidates.get((row.key.compile_id, row.direction), []) if row.HasField("start_ns") else []
-        if (nearest := _nearest(row, others)) is not None:
-            pairs[_id(row)] = nearest.key.epoch
-    return pairs
+    rows = (row for row in summary.compilations if row.HasField("start_ns"))
+    pairs = ((row, _nearest(row, candidates.get((row.key.compile_id, row.direction), ()))) for row in rows)
+    return {_id(row): nearest.key.epoch for row, nearest in pairs if nearest is not None}
 
 
 def _most_common(steps: Iterable[int]) -> int:
@@ -247,11 +244,9 @@ def _identity_of_log(file: discovery.File) -> LogIdentity:
         rank = file.part.rank if file.part.rank >= 0 else None
         return LogIdentity(rank, int(file.part.label or 0) or None, start_ns=None, end_ns=None)
     try:
-        identity = _read_identity_of_log(file)
+        return _read_identity_of_log(file)
     except UserError:  # it may have been removed; reading its own worker reports that
-        identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
-    rank = discovery.log_rank(file.name)
-    return identity if rank is None else replace(identity, rank=rank)
+        return LogIdentity(discovery.log_rank(file.name), pid=None, start_ns=None, end_ns=None)
 
 
 @lru_cache(_MAX_FILES)

@@ -168,9 +168,8 @@ def stage_of(name: str) -> int:
 
 def rank_in_stage(name: str) -> int:
     """Return the rank of a text among those of its stage."""
-    if name.endswith(_ORIGINAL_BYTECODE):
-        return 0
-    return 1 + _ORDER.get(_kind_and_part(name)[0], len(_ORDER))
+    is_first = name.endswith(_ORIGINAL_BYTECODE)
+    return 0 if is_first else 1 + _ORDER.get(_kind_and_part(name)[0], len(_ORDER))
 
 
 def title_of(name: str) -> str:
@@ -290,8 +289,7 @@ def state_path(name: str) -> str | None:
     "" is the compiled module itself, None is for other inputs. If a function was given several modules, the path begins
     with the variable.
     """
-    match = _STATE.fullmatch(name)
-    if match is None:
+    if (match := _STATE.fullmatch(name)) is None:
         return None
     path = (match["path"] or "").replace("_modules_", ".")
     return path if match["root"] in _ROOTS else f"{match['root']}.{path}".rstrip(".")

@@ -190,10 +190,9 @@ def is_score_step(operator: str) -> bool:
 _is_forward_work = equals(
     r"aten::(?:\w*convolution|\w*attention)\w*|triton_tem_\w*(?:convolution|flex_attention)\w*|(?!aten)\w+::\w*atte?n\w*"
 )
-Heavy = Literal["forward", "product", "gradient"]
 
 
-def heavy_work(operator: str) -> Heavy | None:
+def heavy_work(operator: str) -> Literal["forward", "product", "gradient"] | None:
     """Return who does a product of matrices, a convolution or attention: forward, both ("product"), or backward only.
 
     None for everything else.

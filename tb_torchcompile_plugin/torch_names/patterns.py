@@ -5,7 +5,7 @@ Standard library only: this runs inside training.
 
 import re
 from collections.abc import Callable
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 NameTest = Callable[[str], bool]
@@ -13,56 +13,42 @@ Kind = TypeVar("Kind")
 CACHED_NAMES = 1 << 16  # per question; all recordings in tests/data together have fewer than 20,000 names
 
 
-class _Late:
-    """A pattern that is compiled when the first name is compared with it: importing all of them takes long enough."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-
-    @cached_property
-    def compiled(self) -> re.Pattern[str]:
-        return re.compile(self._pattern)
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile it when the first name is compared with it: importing all of them takes long enough."""
+    return re.compile(pattern)
 
 
 def begins(pattern: str) -> NameTest:
     """Return a test for names that begin with a pattern."""
-    late = _Late(pattern)
-    return lambda name: late.compiled.match(name) is not None
+    return lambda name: _compiled(pattern).match(name) is not None
 
 
 def contains(pattern: str) -> NameTest:
     """Return a test for names that contain a pattern."""
-    late = _Late(pattern)
-    return lambda name: late.compiled.search(name) is not None
+    return lambda name: _compiled(pattern).search(name) is not None
 
 
 def equals(pattern: str) -> NameTest:
     """Return a test for names that match a pattern as a whole."""
-    late = _Late(pattern)
-    return lambda name: late.compiled.fullmatch(name) is not None
+    return lambda name: _compiled(pattern).fullmatch(name) is not None
 
 
 def first_group(pattern: str) -> Callable[[str], str | None]:
     """Return a function that gives the first group of a pattern that matches a name as a whole, or None."""
-    late = _Late(pattern)
-    return lambda name: match[1] if (match := late.compiled.fullmatch(name)) else None
+    return lambda name: match[1] if (match := _compiled(pattern).fullmatch(name)) else None
 
 
 def without(pattern: str) -> Callable[[str], str]:
     """Return a function that removes what matches a pattern from a name."""
-    late = _Late(pattern)
-    return lambda name: late.compiled.sub("", name)
+    return lambda name: _compiled(pattern).sub("", name)
 
 
 def first_match(*rows: tuple[Kind, str], default: Kind) -> Callable[[str], Kind]:
     """Return a function that gives the kind of the first row whose pattern a name contains."""
 
-    @cache
-    def searches() -> list[tuple[Kind, Callable[[str], object]]]:
-        return [(kind, re.compile(pattern).search) for kind, pattern in rows]
-
     @lru_cache(CACHED_NAMES)
     def kind_of(name: str) -> Kind:
-        return next((kind for kind, search in searches() if search(name)), default)
+        return next((kind for kind, pattern in rows if _compiled(pattern).search(name)), default)
 
     return kind_of

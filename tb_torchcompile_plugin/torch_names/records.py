@@ -189,7 +189,6 @@ _PHASE_OF_BEGINNING = {name[:-1]: phase for name, phase in _PHASE_OF.items() if 
 # The templates of an operator are compiled before they are tuned.
 compiles_templates = contains(r"_template_precompiling\Z")
 tuned_operator = without(r"_template_(?:precompiling|autotuning)\Z")  # `mm` of `mm_template_autotuning`
-_tunes_templates = contains(r"_template_(?:precompiling|autotuning)\Z")
 
 
 def phase_of(name: str) -> Phase | None:
@@ -199,4 +198,4 @@ def phase_of(name: str) -> Phase | None:
     for beginning, phase in _PHASE_OF_BEGINNING.items():
         if name.startswith(beginning):
             return phase
-    return "autotune" if _tunes_templates(name) else None
+    return "autotune" if tuned_operator(name) != name else None

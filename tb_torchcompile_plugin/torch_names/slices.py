@@ -12,9 +12,8 @@ from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, pha
 
 # No rank finishes before all ranks have started; one rank gives or takes all; two ranks.
 _OfAll = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"]
-_OfRoot = Literal["broadcast", "reduce", "gather", "scatter"]
 _OfPair = Literal["send", "recv"]
-Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
+Operation = Literal[_OfAll, "broadcast", "reduce", "gather", "scatter", _OfPair, "other"]
 HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
 PAIRED: tuple[Operation, ...] = get_args(_OfPair)
 ALL_TO_ALL: Operation = "all_to_all"  # of which each rank may send more or less than another
@@ -208,9 +207,7 @@ def batch_size(name: str) -> int | None:
 
 def current_cat(cat: str, name: str) -> str:
     """Return the category that torch gives such a slice since 1.12."""
-    if cat == "Operator" and is_profiler_step(name):
-        return LABEL
-    return _OLD_CATS.get(cat, cat)
+    return LABEL if cat == "Operator" and is_profiler_step(name) else _OLD_CATS.get(cat, cat)
 
 
 def step_name(number: int) -> str:

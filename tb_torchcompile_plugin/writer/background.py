@@ -40,12 +40,11 @@ def _send(line: str) -> None:
         _reader = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )
-        assert _reader.stdin is not None
-        os.set_blocking(_reader.stdin.fileno(), False)
         if _owner != os.getpid():
             atexit.register(_finish)
         _owner = os.getpid()
     assert _reader.stdin is not None
+    os.set_blocking(_reader.stdin.fileno(), False)
     os.write(_reader.stdin.fileno(), f"{line}\n".encode())
 
 

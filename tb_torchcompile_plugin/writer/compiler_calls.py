@@ -100,8 +100,7 @@ def _has_backends() -> bool:
 
 
 def _wrap(holder: Any, name: str, note: Note) -> None:
-    original = getattr(holder, name, None)
-    if original is not None and not hasattr(original, MARK):
+    if (original := getattr(holder, name, None)) is not None and not hasattr(original, MARK):
         setattr(holder, name, _noting(original, note))
 
 
@@ -139,19 +138,15 @@ def stop_noting_methods() -> None:
     """Stop noting methods of compiled modules, before Dynamo compiles: it would trace the wrapper."""
     global _notes_methods
     _notes_methods = False
-    module = _compiled_module()
+    module = loaded("torch._dynamo.eval_frame", "OptimizedModule")
     if hasattr(getattr(module, "__getattr__", None), MARK):
         module.__getattr__ = module.__getattr__.__wrapped__
 
 
-def _compiled_module() -> Any:
-    return loaded("torch._dynamo.eval_frame", "OptimizedModule")
-
-
-def _note_methods(module: Any) -> None:
+def _note_methods() -> None:
     """Note methods that are read from compiled modules: they are the original's, which they call uncompiled."""
-    original = getattr(module, "__getattr__", None)
-    if original is None or hasattr(original, MARK):
+    module = loaded("torch._dynamo.eval_frame", "OptimizedModule")
+    if (original := getattr(module, "__getattr__", None)) is None or hasattr(original, MARK):
         return
     from torch.compiler import is_compiling
 
@@ -193,7 +188,7 @@ def _wrap_dynamo() -> None:
     # Not once anything was compiled: a guard may be about this function.
     times = loaded("torch._dynamo.utils", "compilation_time_metrics", FRAME_ROOTS)
     if _notes_methods and FRAME_ROOTS.isdisjoint(times):
-        _note_methods(_compiled_module())
+        _note_methods()
 
 
 def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:

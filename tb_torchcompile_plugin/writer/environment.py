@@ -11,7 +11,6 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -197,8 +196,6 @@ def fill_environment(target: Environment) -> None:
     if triton := _version_of("triton"):
         target.triton_version = triton
     torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return
     for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends, _fill_settings):
         with contextlib.suppress(Exception):
             part(target, torch)
@@ -232,17 +229,20 @@ def _fill_ranks(target: Environment, torch: Any) -> None:
 
 
 def _fill_backends(target: Environment, torch: Any) -> None:
-    backends: Mapping[int, Any] = loaded("torch._dynamo.eval_frame", "cached_backends", {})
-    names = set()
-    for backend in list(backends.values()):
-        if backend is not None:
-            name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
-            names.add(str(name or type(backend).__name__))
+    backends = list(loaded("torch._dynamo.eval_frame", "cached_backends", {}).values())
+    names = {
+        str(
+            getattr(backend, "compiler_name", None)
+            or getattr(backend, "__name__", None)
+            or type(backend).__name__
+        )
+        for backend in backends
+        if backend is not None
+    }
     target.backends.extend(sorted(names))
 
 
 def _fill_settings(target: Environment, torch: Any) -> None:
     for name in SETTINGS:
-        value = setting(name)
-        if value is not None:
+        if (value := setting(name)) is not None:
             target.settings[name] = readable(str(value))

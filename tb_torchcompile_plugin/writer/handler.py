@@ -105,7 +105,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     recorder().start(capture)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
-    recorder().sample(sample)
+    recorder().sampler.enabled = sample
     recorder().status.on_progress = on_progress or recorder().status.on_progress
 
     def handler(prof: Any) -> None:
@@ -122,7 +122,9 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
                         background.read(trace, summary, index=index, digest=digest)
         except BaseException:  # Ctrl-C still ends the program
             recorder().warn(_CANCELLED)
-            _begin_no_cycle(prof)
+            # A profiler whose `step` ends here would stop a cycle that it has not begun: torch would crash.
+            with suppress(Exception):
+                prof.current_action = type(prof.current_action).NONE
             raise
 
     return handler
@@ -135,15 +137,7 @@ def _is_taken(prof: Any) -> bool:
     return False
 
 
-def _begin_no_cycle(prof: Any) -> None:
-    """Keep a profiler whose `step` ends here from stopping a cycle that it has not begun: torch would crash."""
-    with suppress(Exception):
-        prof.current_action = type(prof.current_action).NONE
-
-
 class _Exporter:
-    """torch's own handler."""
-
     def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
         """Raises TypeError for an option that torch does not have."""
         self._arguments = (folder, worker, use_gzip, kw)
@@ -198,17 +192,15 @@ class _Redirected:
         """Export as the profiler does, through a temporary name where it has none of its own."""
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        if _writes_by_itself(self._prof):
+        by_itself = _writes_by_itself(self._prof)
+        if by_itself or not (path.endswith(".gz") or any(arguments) or any(kw.values())):
             self._prof.export_chrome_trace(path, *arguments, **kw)
-            return
-        if path.endswith(".gz") or any(arguments) or any(kw.values()):
+        else:
             # The name must not look like a trace, and must still say whether torch is to compress.
             temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
             with renamed(temporary, path):
                 self._prof.export_chrome_trace(temporary, *arguments, **kw)
-        else:
-            self._prof.export_chrome_trace(path, *arguments, **kw)
-        if path.endswith(".gz"):
+        if by_itself or path.endswith(".gz"):
             return
         # Kineto reports nothing when the disk is full. What it wrote until then is still readable.
         size = os.path.getsize(path)

@@ -65,8 +65,7 @@ class _Counted:
 
     def __get__(self, block: "RecordedBlock", owner: object) -> Count:
         __tracebackhide__ = True  # pytest shows only the test of a failure
-        rows = counts.counted_rows(block.summary(), self._name)
-        if rows is None:
+        if (rows := counts.counted_rows(block.summary(), self._name)) is None:
             kind = counts.COUNTS[self._name]
             raise UnknownCount(f"the number of {kind.many} is unknown: {kind.why_not}")
         return Count(self._name, tuple(rows))

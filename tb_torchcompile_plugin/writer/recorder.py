@@ -92,8 +92,8 @@ class Recorder:
         takes |= {TRACE_LOGGER: self.take, graph_breaks.ACCURACY_LOGGER: compiler_calls.note_accuracy_failure}
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
-        self._sampler = Sampler()
-        self._steps = StepClock(self, self._sampler)
+        self.sampler = Sampler()
+        self._steps = StepClock(self, self.sampler)
         self.status = StatusThread(self.newest_stem, self.read_log, lambda: self.taken)
         self._reset_to_empty()
         atexit.register(self._at_exit)
@@ -136,7 +136,7 @@ class Recorder:
         """Start recording, or go on, until `release` is called as often. Never raises."""
         with self.reporting("compilations cannot be recorded"):
             self._holders += 1
-            was_recording = self._is_recording()
+            was_recording = self._log_handlers.is_installed(TRACE_LOGGER)
             self._times.collect(after_pause=not was_recording)
             with self._lock:
                 if not was_recording:
@@ -163,13 +163,6 @@ class Recorder:
         """Note the times of steps from now on, too. Never raises."""
         with self._lock:
             self._steps.start()
-
-    def sample(self, enabled: bool) -> None:
-        """Sample the program's lines while a profiler records, from the next recording on."""
-        self._sampler.enabled = enabled
-
-    def _is_recording(self) -> bool:
-        return self._log_handlers.is_installed(TRACE_LOGGER)
 
     def _catch_up(self) -> int:
         """Add what torch compiled since the last check, where no record was taken meanwhile; return how much.
@@ -268,22 +261,27 @@ class Recorder:
         self._drain(wait=True)
         with self._lock:
             with self.reporting("compilations without a record cannot be recovered"):
-                if self._is_recording() and (number := self._catch_up()):
+                is_recording = self._log_handlers.is_installed(TRACE_LOGGER)
+                if is_recording and (number := self._catch_up()):
                     self.warn(_SILENT.format("1 function" if number == 1 else f"{number} functions"))
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
         environment, source = summary.environment, capture == "full"
         environment.capture = capture
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
-        self._add("the environment", lambda: fill_environment(environment))
-        self._add("torch's times", lambda: self._times.put(summary))
-        self._add("the times of steps", lambda: self._steps.put(summary))
-        self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
-        self._add("calls of torch.compile", lambda: compiler_calls.put_compiler_calls(summary, source=source))
-        self._add("torch's counters", lambda: self._put_counters(summary))
-        self._add("the choices of autotuning", lambda: add_autotune_choices(summary))
-        self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
-        if source:
-            self._add("the lines of the program", lambda: _add_source_lines(summary))
+        parts: dict[str, Callable[[], None]] = {
+            "the environment": lambda: fill_environment(environment),
+            "torch's times": lambda: self._times.put(summary),
+            "the times of steps": lambda: self._steps.put(summary),
+            "samples of Python": lambda: self.sampler.put(summary, source=source),
+            "calls of torch.compile": lambda: compiler_calls.put_compiler_calls(summary, source=source),
+            "torch's counters": lambda: self._put_counters(summary),
+            "the choices of autotuning": lambda: add_autotune_choices(summary),
+            "CUDA graphs": lambda: add_cuda_graphs(summary, source=source),
+            "the lines of the program": lambda: _add_source_lines(summary, source=source),
+        }
+        for part, add in parts.items():
+            with self.reporting(f"{part} cannot be read"):  # the other parts are written
+                add()
         summary.warnings.extend(self._warnings)
         return summary
 
@@ -291,10 +289,6 @@ class Recorder:
         if (count := cudagraph_skips()) is not None:
             group, name = graph_breaks.CUDAGRAPH_SKIPS
             summary.counters.add(group=group, name=name, value=count - self._inherited_skips)
-
-    def _add(self, part: str, add: Callable[[], None]) -> None:
-        with self.reporting(f"{part} cannot be read"):  # the other parts are written
-            add()
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
         """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if there is none. Never raises.
@@ -322,7 +316,7 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
-        self._sampler.stop()
+        self.sampler.stop()
         self.status.stop()
         with self.reporting("the last compile summary cannot be written"):
             for output, last in list(self._outputs.items()):
@@ -366,16 +360,13 @@ def _log(text: str) -> None:
         logger.warning("%s", text)
 
 
-def _add_source_lines(summary: CompileSummary) -> None:
+def _add_source_lines(summary: CompileSummary, *, source: bool) -> None:
     """Fill in the text of the lines that torch leaves out of its stacks: the first one of each compiled frame.
 
     Each file is read once in a process. A line whose file is gone, or that was never in one, has no text.
     """
-    for row in summary.compilations:
-        if not row.stack or row.stack[-1].HasField("source"):
-            continue
-        frame = row.stack[-1]
-        if text := linecache.getline(frame.file, frame.line).strip():
+    for frame in (row.stack[-1] for row in summary.compilations if source and row.stack):
+        if not frame.HasField("source") and (text := linecache.getline(frame.file, frame.line).strip()):
             frame.source = text
 
 

@@ -52,7 +52,6 @@ def add_cuda_graphs(summary: pb.CompileSummary, *, source: bool) -> None:
 
 
 def _managers() -> list[tuple[int, Any]]:
-    """Return the tree managers of this thread with their devices."""
     trees: Any = sys.modules.get(TREES_MODULE)
     if trees is None:
         return []
@@ -61,8 +60,11 @@ def _managers() -> list[tuple[int, Any]]:
     containers = getattr(trees.local, CONTAINERS, None)
     if containers is None and torch._C._is_key_in_tls(CONTAINERS):
         containers = torch._C._get_obj_in_tls(CONTAINERS)
-    managers = [(device, container.tree_manager) for device, container in list((containers or {}).items())]
-    return [(device, manager) for device, manager in managers if manager is not None]
+    return [
+        (device, container.tree_manager)
+        for device, container in list((containers or {}).items())
+        if container.tree_manager is not None
+    ]
 
 
 def _pool_bytes(manager: Any) -> int | None:
@@ -162,18 +164,17 @@ def add_autotune_choices(summary: pb.CompileSummary) -> None:
 
 
 def _add_choices(kernels: list[pb.GeneratedKernel], variables: dict[str, Any]) -> None:
-    tuners = {name: value for name, value in variables.items() if _is_autotuner(value)}
+    tuners = {
+        name: value
+        for name, value in variables.items()
+        if any(kind.__name__ == "CachingAutotuner" for kind in type(value).__mro__)
+    }
     for kernel in kernels:
         # The variable of a user's own kernel ends with a number that its name does not have.
         found = [tuner for name, tuner in tuners.items() if launches(name, kernel.name)]
         configs = {_config_in_use(tuner) for tuner in found} - {""}
         if len(configs) == 1:
             kernel.config = configs.pop()
-
-
-def _is_autotuner(value: object) -> bool:
-    """Return whether it launches a Triton kernel of inductor's."""
-    return any(kind.__name__ == "CachingAutotuner" for kind in type(value).__mro__)
 
 
 def _config_in_use(tuner: Any) -> str:
@@ -213,7 +214,7 @@ def torch_state() -> TorchState:
 
 
 def recover(
-    *, source: bool, before: TorchState | None = None, codes_before: Counter[int] | None = None
+    *, source: bool, before: TorchState | None, codes_before: Counter[int]
 ) -> tuple[pb.CompileSummary, list[str]]:
     """Return the rows of everything that torch still keeps, without what it kept `before`, and the code of each graph.
 
@@ -227,7 +228,7 @@ def recover(
         return recovered, []
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
     _add_breaks(recovered, now, earlier, source)
-    codes = _add_graphs(recovered, Counter(codes_before or {}))
+    codes = _add_graphs(recovered, Counter(codes_before))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call to the model"
         if before is not None:
@@ -256,16 +257,14 @@ def _is_compilation(metrics: dict[str, Any]) -> bool:
 
 def _add_compilations(recovered: pb.CompileSummary, entries: list[dict[str, Any]], source: bool) -> None:
     epoch, seen = 0, set[str]()
-    for metrics in entries:
-        compile_id = metrics.get("compile_id")
-        if not _is_compilation(metrics):
-            continue
+    for metrics in filter(_is_compilation, entries):
+        compile_id = str(metrics["compile_id"])
         backward = metrics.get("is_forward") is False or "co_name" not in metrics
         if not backward:
-            if str(compile_id) in seen:  # ids begin again after torch._dynamo.reset()
+            if compile_id in seen:  # ids begin again after torch._dynamo.reset()
                 epoch, seen = epoch + 1, set()
-            seen.add(str(compile_id))
-        key = pb.CompileKey(compile_id=str(compile_id), epoch=epoch)
+            seen.add(compile_id)
+        key = pb.CompileKey(compile_id=compile_id, epoch=epoch)
         row = pb.Compilation(key=key, direction=pb.BACKWARD if backward else pb.FORWARD, recovered=True)
         compile_rows.fill_from_metrics(row, metrics, source=source)
         for line in metrics.get("stack_trace") or []:
@@ -274,9 +273,8 @@ def _add_compilations(recovered: pb.CompileSummary, entries: list[dict[str, Any]
         recovered.compilations.append(row)
         if metrics.get("recompile_reason"):
             reason = str(metrics["recompile_reason"])
-            recompile = pb.Recompile(key=key, file=row.file, line=row.line, recovered=True)
-            recompile.reasons.append(reason if source else compile_rows.withhold_source(reason))
-            recovered.recompiles.append(recompile)
+            reasons = [reason if source else compile_rows.withhold_source(reason)]
+            recovered.recompiles.add(key=key, file=row.file, line=row.line, recovered=True, reasons=reasons)
 
 
 def _add_breaks(recovered: pb.CompileSummary, now: TorchState, before: TorchState, source: bool) -> None:
@@ -325,14 +323,13 @@ def _add_graphs(recovered: pb.CompileSummary, codes_before: Counter[int]) -> lis
         is_backward = _settings(thing).get("is_backward")
         if is_backward is None:
             is_backward = is_backward_code(code)
-        graph = pb.Graph(
+        recovered.graphs.add(
             key=keys.get(number),
             direction=pb.BACKWARD if is_backward else pb.FORWARD,
             graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
             kernels=compile_rows.generated_kernels(code),
             recovered=True,
         )
-        recovered.graphs.append(graph)
     return [code for _, code, _ in unknown]
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -79,11 +79,6 @@ class _Rows:
             column.append(value)
         return len(self) - 1
 
-    def drop_old(self) -> None:
-        """Keep the last rows."""
-        for column in self.columns():
-            del column[:-_KEPT_ROWS]
-
     def thinned(self) -> "_Rows":
         """Return half of the samples, each for twice the time.
 
@@ -101,7 +96,7 @@ class Sampler:
     """The samples of this process. There is one, and at most one profiler records at a time."""
 
     def __init__(self) -> None:
-        self.enabled = False
+        self.enabled = False  # from the next recording on
         self._thread: threading.Thread | None = None  # while it runs
         self._end = threading.Lock()  # released to end it
         self._switch_interval: tuple[float, float] | None = None  # the program's, and the one that is set
@@ -225,8 +220,7 @@ class Sampler:
                 self._left_out += 1
                 continue
             index = self._threads.setdefault(number, len(self._threads))
-            row = last.get(number, -1)
-            if row >= 0 and rows.line[row] == line:
+            if (row := last.get(number, -1)) >= 0 and rows.line[row] == line:
                 rows.end_ns[row] = now
                 rows.samples[row] += 1
             else:
@@ -260,15 +254,15 @@ class Sampler:
     def _number_of(self, frame: FrameType, called: CodeType | None, caller: int) -> int | None:
         # By identity: the hash of code is computed from all that it holds.
         key = id(frame.f_code), frame.f_lasti, id(called), caller
-        number = self._lines.get(key)
-        if number is None and len(self._codes) < _MAX_LINES:
+        if (number := self._lines.get(key)) is None and len(self._codes) < _MAX_LINES:
             number = self._lines[key] = len(self._codes)
             self._codes.append((frame.f_code, frame.f_lineno or 0, called, caller))
         return number
 
     def _drop_old(self) -> None:
         """Keep the last rows, and the lines that they need."""
-        self._rows.drop_old()
+        for column in self._rows.columns():
+            del column[:-_KEPT_ROWS]
         needed = set[int]()
         for number in self._rows.line:
             while number != _NO_CALLER and number not in needed:
@@ -288,7 +282,9 @@ class Sampler:
         samples.left_out = self._left_out
         samples.threads.extend(self._threads)
         samples.lines.extend(_line(*codes, source=source) for codes in self._codes)
-        samples.start_ns.extend(_steps(rows.start_ns))
+        # The first value, and how much each one is beyond the one before.
+        beginnings = itertools.pairwise(itertools.chain((0,), rows.start_ns))
+        samples.start_ns.extend(start - before for before, start in beginnings)
         samples.duration_ns.extend(end - start for start, end in zip(rows.start_ns, rows.end_ns))
         samples.samples.extend(rows.samples)
         samples.thread.extend(rows.thread)
@@ -310,11 +306,6 @@ def _without_collection(sample: Callable[[int, int], None], before: int, now: in
     finally:
         if threshold and gc.get_threshold()[0] == 0:  # unless the program set it meanwhile
             gc.set_threshold(threshold)
-
-
-def _steps(values: "array[int]") -> Iterator[int]:
-    """Yield the first value, and how much each one is beyond the one before."""
-    return (value - before for before, value in itertools.pairwise(itertools.chain((0,), values)))
 
 
 def _line(code: CodeType, number: int, called: CodeType | None, caller: int, *, source: bool) -> SampledLine:

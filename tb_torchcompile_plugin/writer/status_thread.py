@@ -63,8 +63,9 @@ class StatusThread:
                 return
             path, end = status_name(stem, os.getpid()) if stem else "", threading.Lock()
             end.acquire()
-            name = "tb_torchcompile status"
-            thread = threading.Thread(target=self._run, args=(end, path), name=name, daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(end, path), name="tb_torchcompile status", daemon=True
+            )
             with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends
                 thread.start()
                 self._thread, self._end, self._path = thread, end, path
@@ -105,7 +106,6 @@ class StatusThread:
             return self._thread is None
 
     def _publish(self, status: CompileStatus, path: str) -> None:
-        """Write the file, and call the callback where something changed."""
         if path:
             with contextlib.suppress(OSError), write_atomically(path) as file:
                 file.write(json.dumps(asdict(status), ensure_ascii=False).encode())

@@ -89,15 +89,12 @@ class _Steps:
         self._began = None
         if not self.first.is_over:
             self.first.note(start_ns, time_ns(), compiled=state[1] != (before[1] if before else 0))
-        if state != before or profiled is None:
-            return
-        (self.profiled if profiled else self.unprofiled).append(ns - began)
-        self.count += not profiled
+        if state == before and profiled is not None:
+            (self.profiled if profiled else self.unprofiled).append(ns - began)
+            self.count += not profiled
 
 
 class _OptimizerState(NamedTuple):
-    """The state at an end of a step of the optimizer."""
-
     optimizer: weakref.ref[Any]
     taken: int
     profiled: bool

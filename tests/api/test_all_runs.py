@@ -211,7 +211,7 @@ def test_the_baseline_run_is_found_by_what_ran_once_it_is_read(
     assert ask(session, "baseline", **about) == BaselineRef()
     for ids in asked.values():
         ask(session, "overview", **ids)
-    session.look()
+    session.catalog.look()
     assert ask(session, "baseline", **about) == BaselineRef(**asked["monday"])
     assert "the same program eager" in " ".join(ask(session, "payback", **asked["tuesday"]).sentences)
     rows = {row.run: row.change_percent for row in settled(session, "monday").rows}

@@ -193,8 +193,7 @@ def strings(value: Any) -> list[str]:
 def test_the_job_is_the_same_of_each_of_its_ranks(job: Exported) -> None:
     answers = {tuple(question_of(key)[1].items()): body for key, body in job.of("job").items()}
     assert len(answers) > 1 and len(set(answers.values())) == 1
-    ranks = {question_of(key)[1]["rank"] for key in job.of("rank_findings")}
-    assert len(ranks) == len(answers)
+    assert len({question_of(key)[1]["rank"] for key in job.of("rank_findings")}) == len(answers)
 
 
 def test_a_comparison_is_there_where_it_was_asked_for(

@@ -78,8 +78,7 @@ def test_the_layout_of_torch_1_8_is_read(capsys: Capture) -> None:
 def test_windows_paths_keep_their_backslashes(capsys: Capture) -> None:
     folder = CASES / "pytorch98432_windows_paths"
     (file,) = folder.iterdir()
-    names = read_trace(str(file)).names
-    assert {name for name in names if ".py" in name} == {
+    assert {name for name in read_trace(str(file)).names if ".py" in name} == {
         r"C:\Users\user\train.py(17): step",
         r"D:\new\tools\run.py(3): <module>",
         r"torch\cuda\__init__.py(219): _lazy_init",
@@ -114,8 +113,7 @@ def test_a_damaged_name_is_repaired_and_marked(capsys: Capture) -> None:
 
 
 def test_an_unreadable_record_may_be_what_is_missing(capsys: Capture) -> None:
-    folder = CASES / "attack_bidi_compile_id"
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", str(CASES / "attack_bidi_compile_id")]) == 0
     out, err = capsys.readouterr()
     assert "compilation_metrics of an unknown form: 1" in err and "Error" not in err
     assert "No recompiles in the records that could be read." in out

@@ -59,8 +59,7 @@ def test_a_command_is_one_thread():
     )
     usual = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     command = [sys.executable, "-c", code, "report", "/nowhere"]
-    done = subprocess.run(command, env=usual, capture_output=True, text=True)
-    assert done.stdout == "1\n"
+    assert subprocess.run(command, env=usual, capture_output=True, text=True).stdout == "1\n"
 
 
 COMMANDS = ("report {0} --full", "schema", "compare {0} {0} --fail-on 'step>3%'")

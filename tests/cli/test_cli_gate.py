@@ -273,8 +273,7 @@ def test_a_job_of_which_only_digests_are_left(recording, tmp_path, capsys, logs)
         file.unlink()
     assert compare(recording("ddp"), head, "step>3%") == 0
     assert compare(head, head, "step>3%") == 0
-    out = capsys.readouterr().out
-    assert re.search(r"^Step time +(\d.*s) +\1 ", out, re.MULTILINE)
+    assert re.search(r"^Step time +(\d.*s) +\1 ", capsys.readouterr().out, re.MULTILINE)
     assert compare(recording("ddp"), head, "recompiles>0") == (0 if logs else 4)
     assert ("there is no compile data" in capsys.readouterr().out) != logs
     base = tmp_path / "base.tbtc"

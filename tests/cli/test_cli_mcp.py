@@ -56,8 +56,7 @@ def test_a_client_over_stdin_and_stdout(logdir: Path) -> None:
             assert {one.name for one in listed} == set(tools_of(Tools(str(logdir))))
             assert all(one.annotations and one.annotations.read_only_hint for one in listed)
             assert all(one.description for one in listed)
-            answer = json.loads(text_of(await client.call_tool("report", {})))
-            (findings, *_) = answer["tables"]
+            (findings, *_) = json.loads(text_of(await client.call_tool("report", {})))["tables"]
             shown = json.loads(text_of(await client.call_tool("show", {"id": findings["rows"][0]["id"]})))
             assert "capture.py:26" in shown["row"]["title"]
             assert shown["verify"]["compare"] == "compare(a='.', b='AFTER')"
@@ -133,14 +132,8 @@ def fenced(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "path",
     [
-        "..",
-        "../outside",
-        "folder",
-        "mine/../../outside",
-        "/etc",
-        "s3://b/x",
-        "mine/linked.2.pt.trace.json",
-        "a\0b",
+        *("..", "../outside", "folder", "mine/../../outside", "/etc", "s3://b/x"),
+        *("mine/linked.2.pt.trace.json", "a\0b"),
     ],
 )
 def test_nothing_outside_the_logdir_is_read(fenced: Path, path: str) -> None:

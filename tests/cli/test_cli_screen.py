@@ -145,8 +145,7 @@ def test_runs_that_are_not_listed_are_counted_and_can_be_asked_for(
     for number in range(11):
         (tmp_path / str(number)).mkdir()
         shutil.copy(next(recording("breaks").glob("dedicated_log*")), tmp_path / str(number))
-    report = read_report(str(tmp_path))
-    lines = screen_lines(report, "runs", 80)
+    lines = screen_lines(read_report(str(tmp_path)), "runs", 80)
     assert "Other runs, newest first: 8 of 10 rows" in "\n".join(lines)
     assert "  tb-torchcompile report runs --json --section all_runs  # all runs" in lines
 

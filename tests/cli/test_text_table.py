@@ -162,8 +162,7 @@ def test_what_has_no_room_is_counted(printed: Printed) -> None:
 
 
 def test_columns_are_the_fields_in_their_order(printed: Printed) -> None:
-    head = printed(400).splitlines()[1]
-    assert re.split(r"  +", head.strip()) == [
+    assert re.split(r"  +", printed(400).splitlines()[1].strip()) == [
         *("Name", "Where", "Compile id", "Time", "Transfer GB/s", "Reason", "Both baseline"),
         *("Both candidate", "Both change", "Gain, %", "Calls", "Pieces", "Ops", "Size"),
     ]

@@ -85,8 +85,7 @@ def test_packages_are_told_apart_and_frames_beside_them_stay_what_they_are() -> 
     values = {phase.name: phase.exclusive_ns for phase in package.phases}
     assert values == {"inductor": 400_000, "triton": 600_000}
     assert rows["0/0"].function == "forward"
-    mine = [one.name for one in summary.artifacts if one.key.compile_id == "aot/1"]
-    assert mine == [
+    assert [one.name for one in summary.artifacts if one.key.compile_id == "aot/1"] == [
         *("before_pre_grad_graph", "triton_kernel_info"),
         *("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_kernel_code"),
     ]
@@ -113,8 +112,7 @@ def test_exports_are_told_apart_by_their_line_and_their_inputs() -> None:
     calls = [described(3, 0), described(3, 0), described(3, 1), described(4, 2)]
     draft = [described(5, number, "draft_export") for number in (3, 4)]
     summary = summary_of([*calls, *draft])
-    rows = [(row.key.compile_id, row.function, row.line) for row in summary.compilations]
-    assert rows == [
+    assert [(row.key.compile_id, row.function, row.line) for row in summary.compilations] == [
         ("export/0", "export", 3),
         ("export/1", "export", 3),
         ("export/2", "export", 4),

@@ -306,8 +306,7 @@ def test_threads_do_not_mix_their_spans() -> None:
     one, two = a_compilation("0/0"), a_compilation("1/0", 10)
     for record in two:
         record.thread = 2
-    mixed = [record for pair in zip(one, two, strict=True) for record in pair]
-    summary = summary_of(mixed)
+    summary = summary_of([record for pair in zip(one, two, strict=True) for record in pair])
     assert {row.duration_ns for row in summary.compilations} == {1_000_000}
     assert {row.thread for row in summary.compilations} == {0, 2}
     assert not summary.records.unreadable
@@ -372,8 +371,7 @@ def test_broken_records_are_counted_and_the_rest_is_read() -> None:
     summary = summary_of([*BROKEN, *a_compilation("5/0")])
     good = next(row for row in summary.compilations if row.key.compile_id == "5/0")
     assert good.duration_ns == 1_000_000
-    counted = sum(summary.records.unreadable.values())
-    assert counted >= 9
+    assert sum(summary.records.unreadable.values()) >= 9
     assert summary.records.unreadable["chromium_event: end without a beginning"] == 1
     assert summary.records.unreadable["chromium_event of an unknown form"] == 2
     assert summary.records.unreadable["without a kind"] == 5

@@ -89,8 +89,7 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, content: bytes,
 def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "w.pb")
     save(a_summary(), path)
-    data = Path(path).read_bytes()
-    Path(path).write_bytes(data[:-3])
+    Path(path).write_bytes(Path(path).read_bytes()[:-3])
     with pytest.raises(UserError, match="cut off"):
         load(path)
 
@@ -121,8 +120,7 @@ def _fields(body: str) -> dict[str, int]:
 
 
 def test_the_gencode_loads_on_tensorboards_whole_range_of_protobuf() -> None:
-    header = Path(str(summary_pb2.__file__)).read_text()[:600]
-    assert "Protobuf Python Version: 6.31.1" in header
+    assert "Protobuf Python Version: 6.31.1" in Path(str(summary_pb2.__file__)).read_text()[:600]
 
 
 def test_payloads_lie_together_on_disk_and_read_back(tmp_path):

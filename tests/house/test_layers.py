@@ -31,6 +31,7 @@ ONLY_IN = {
     "pandas": {"dataframes"},
     "pytest": {"writer"},
     "mcp": {"cli"},
+    "fsspec": {"logdir"},
 }
 # What each package of the analysis may import of the others. The files beside them (rows that all share) know none.
 ANALYSES = {

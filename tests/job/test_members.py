@@ -97,7 +97,7 @@ def test_a_rank_that_cannot_be_read_is_missing_and_the_others_are_shown(tmp_path
     assert report is not None and report.missing_ranks == [1]
     assert [warning.file for warning in report.warnings] == [str(damaged)]
     damaged.write_bytes(whole)
-    session.look()
+    session.catalog.look()
     assert polled(session).missing == [], "it was written again"
 
 
@@ -263,7 +263,7 @@ def test_a_trace_has_the_same_model_alone_and_in_its_job(tmp_path: Path) -> None
     session = Session([("", str(tmp_path))])
     alone = session.profile(".", "rank0", "1")
     moved.rename(other)
-    session.look()
+    session.catalog.look()
     rank = polled(session).ranks[0].profile
     session.close()
     assert alone.of(is_truncated) and rank.of(is_truncated)

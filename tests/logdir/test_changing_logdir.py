@@ -190,9 +190,8 @@ class TestLive:
         client = make_client(make_plugin(tmp_path))
         trace = write_trace(tmp_path, EVENTS)
         spans(client)
-        size = int(trace.stat().st_size * share)
         with trace.open("r+b") as file:
-            file.truncate(size)
+            file.truncate(int(trace.stat().st_size * share))
         answer = ask_span(client, ids("1")).get_json()
         assert 0 < answer["events"] <= 200
         assert all(notice["file"] == str(trace) for notice in answer["warnings"])

@@ -80,8 +80,7 @@ def test_ids_that_there_are_not(
 def test_hostile_text_is_carried_and_never_interpreted(tmp_path: Path) -> None:
     records = [*a_compilation(), artifact(HOSTILE, HOSTILE)]
     records[-3].metadata["compilation_metrics"]["co_name"] = HOSTILE
-    log = "dedicated_log_torch_trace_x.log"
-    (tmp_path / log).write_bytes(b"".join(map(line, records)))
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(line, records)))
     client, ids = make_client(make_plugin(tmp_path)), {"run": ".", "worker": "pid_77"}
     (row,) = ask(client, "compile", **ids)["compilations"]
     assert row["function"] == visible(HOSTILE)

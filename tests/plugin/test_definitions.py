@@ -43,8 +43,7 @@ def test_the_page_has_the_document_and_loads_nothing() -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_word_of_the_server_has_its_meaning(name: str) -> None:
-    response = make_client(make_plugin()).get(f"{ROOT}/terms")
-    words = response.get_json()[name]
+    words = make_client(make_plugin()).get(f"{ROOT}/terms").get_json()[name]
     kinds = getattr(SETS[name], "__args__", ())
     assert words.keys() == {one for kind in kinds for one in (get_args(kind) or (kind,))}
     assert all(sentence.strip() for sentence in words.values())

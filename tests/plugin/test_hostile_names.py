@@ -74,10 +74,9 @@ def reports(logdir: Path, out: Path) -> Iterable[str]:
 
 
 def shown_rows(logdir: Path, out: Path) -> Iterable[str]:
-    report = json.loads(printed("report", "--json", logdir)[0])
     ids = {
         tuple(id.split("/")[:4]): id
-        for id in strings(report)
+        for id in strings(json.loads(printed("report", "--json", logdir)[0]))
         if id.startswith("run%20") and id.count("/") > 3
     }
     assert len(ids) > 20  # one of each table
@@ -161,13 +160,7 @@ def test_no_door_lets_them_out(
 
 QUESTIONS = (
     *SPAN_QUESTIONS,
-    "runs",
-    "all_runs",
-    "compile",
-    "compile_time",
-    "compilations",
-    "artifact",
-    "kernel",
+    *("runs", "all_runs", "compile", "compile_time", "compilations", "artifact", "kernel"),
 )
 
 
@@ -203,8 +196,7 @@ def test_a_compilation_with_such_an_id_can_be_asked_for() -> None:
 
 
 def test_what_is_shown_can_be_asked_for_again(client: Client, ids: dict[str, str]) -> None:
-    rows = ask_span(client, ids, "kernels").get_json()["rows"]
-    for row in rows:
+    for row in ask_span(client, ids, "kernels").get_json()["rows"]:
         keys = {key: row[key] or "" for key in ("name", "compile_id", "graph_key")}
         asked = {**ids, **keys, "device": str(row["device"])}
         assert ask_span(client, asked, "kernel").status_code == 200

@@ -34,15 +34,9 @@ def test_what_a_library_does(function: str, library: str, does: str) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        "",
-        "aten::mul",
-        "nn.Module: Compose_0",
-        "train.py(40): logging",
-        "evaluate.py(3): main",
-        "datasets_of_mine/read.py(3): read",
-        "numpy/core/fromnumeric.py(3500): mean",
-        "sklearn/preprocessing/_data.py(80): transform",
-        "/home/user/datasets/read.py(3): read",
+        *("", "aten::mul", "nn.Module: Compose_0", "train.py(40): logging", "evaluate.py(3): main"),
+        *("datasets_of_mine/read.py(3): read", "numpy/core/fromnumeric.py(3500): mean"),
+        *("sklearn/preprocessing/_data.py(80): transform", "/home/user/datasets/read.py(3): read"),
         "torchvision/models/resnet.py(80): forward",
         "transformers/models/bert/modeling_bert.py(900): forward",
         "transformers/trainer.py(2100): train",

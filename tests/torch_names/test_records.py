@@ -82,8 +82,7 @@ from user code:
 
 
 def test_the_frames_of_a_traceback_with_their_code() -> None:
-    places = list(python_frames.traceback_frames(python_frames.first_traceback(TRACEBACK)))
-    assert places == [
+    assert list(python_frames.traceback_frames(python_frames.first_traceback(TRACEBACK))) == [
         ("/home/me/train.py", 12, "main", "loss = model(x)"),
         ("/home/me/model.py", 7, "<graph break in forward>", ""),
     ]
@@ -126,8 +125,7 @@ def test_definitions_of_kernels() -> None:
         "    not_at_the_beginning = async_compile.triton('a', '')\n"
         "async_compile.wait(globals())\n"
     )
-    definitions = [(kernel.name, kernel.language) for kernel in artifacts.kernel_definitions(code)]
-    assert definitions == [
+    assert [(kernel.name, kernel.language) for kernel in artifacts.kernel_definitions(code)] == [
         ("triton_poi_fused_0", "triton"),
         ("mine", "triton"),
         ("triton_red_1", "triton"),

@@ -141,7 +141,7 @@ def test_dynamo_can_trace_the_noting_of_methods(nothing_noted: Any, monkeypatch:
     module = torch._dynamo.eval_frame.OptimizedModule
     monkeypatch.setattr(module, "__getattr__", module.__getattr__)
     compiled = torch.compile(model(torch), backend="eager")
-    compiler_calls._note_methods(module)
+    compiler_calls._note_methods()
     function = torch.compile(lambda x: compiled.generate(x) * compiled.rate, backend="eager", fullgraph=True)
     assert torch.equal(function(torch.ones(2)), torch.full((2,), 8.0))
 

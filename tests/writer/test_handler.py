@@ -21,8 +21,8 @@ from live import (
     in_a_fork,
     names,
     needs_torch,
-    run,
     run_alone,
+    run_handler,
     summaries,
     torch_before,
 )
@@ -110,8 +110,7 @@ def test_handlers_created_in_each_cycle_share_one_recorder(torch: Any, tmp_path:
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]
-    assert len(ours) == 1
+    assert len([h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3
     # Compiled before the first handler existed: recovered once, and not once for each cycle.
@@ -216,8 +215,7 @@ def test_an_exporter_that_is_cancelled(
 
 def test_ctrl_c_in_the_handler_does_not_crash_torch(tmp_path: Path) -> None:
     program = """
-        import os, signal, torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
+        import os, signal
         from tb_torchcompile_plugin.writer.recorder import recorder
         handler = tensorboard_trace_handler(".")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore it
@@ -230,14 +228,12 @@ def test_ctrl_c_in_the_handler_does_not_crash_torch(tmp_path: Path) -> None:
         except KeyboardInterrupt:
             print("interrupted")
     """
-    assert "interrupted" in run(program, tmp_path)
+    assert "interrupted" in run_handler(program, tmp_path)
 
 
 @pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 raises where the first one ends")
 def test_a_profiler_inside_another_does_not_crash_torch(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         handler = tensorboard_trace_handler(".")
         try:
             with torch.profiler.profile(on_trace_ready=handler):
@@ -246,7 +242,7 @@ def test_a_profiler_inside_another_does_not_crash_torch(tmp_path: Path) -> None:
         except RuntimeError as error:
             print(error)
     """
-    printed = run(program, tmp_path)
+    printed = run_handler(program, tmp_path)
     stopped_by_torch = torch_before("2.13") and not torch_before("2.11")  # before it calls the handler
     warning = "Can't disable Kineto profiler" if stopped_by_torch else "another profiler was started"
     assert warning in printed
@@ -356,8 +352,6 @@ def test_a_worker_name_that_is_no_file_name(
 def test_a_real_run_ends_well_whatever_the_folder(tmp_path: Path) -> None:
     """The schedule that crashes the process if a handler raises, on a folder that is a file."""
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         open("file", "w").close()
         f = torch.compile(lambda x: x + 1, backend="eager")
         with torch.profiler.profile(
@@ -368,49 +362,43 @@ def test_a_real_run_ends_well_whatever_the_folder(tmp_path: Path) -> None:
                 f(torch.ones(2)); prof.step()
         print("the end")
     """
-    printed = run(program, tmp_path)
+    printed = run_handler(program, tmp_path)
     assert "the end" in printed
     assert printed.count("cannot be written") == 2
 
 
 def test_compilations_after_the_last_cycle_are_written_at_exit(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         handler = tensorboard_trace_handler("runs")
         with torch.profiler.profile(on_trace_ready=handler):
             torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         torch.compile(lambda x: x + 2, backend="eager")(torch.ones(2))
         raise SystemExit(0)
     """
-    run(program, tmp_path)
+    run_handler(program, tmp_path)
     assert len(names(tmp_path / "runs", TRACE)) == 1
     assert [len(summary.compilations) for summary in summaries(tmp_path / "runs")] == [1, 2]
 
 
 def test_with_a_folder_for_each_cycle_the_newest_one_gets_what_came_last(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         for cycle in range(3):
             with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(f"c{cycle}")):
                 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         torch.compile(lambda x: x + 2, backend="eager")(torch.ones(2))
     """
-    run(program, tmp_path)
+    run_handler(program, tmp_path)
     assert [len(summaries(tmp_path / f"c{cycle}")) for cycle in range(3)] == [1, 1, 2]
 
 
 def test_a_handler_that_was_never_called_writes_at_exit_what_was_compiled(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         tensorboard_trace_handler("runs")
         COMPILE
     """
-    run(program.replace("COMPILE", ""), tmp_path)
+    run_handler(program.replace("COMPILE", ""), tmp_path)
     assert not (tmp_path / "runs").exists()
-    run(
+    run_handler(
         program.replace("COMPILE", "torch.compile(lambda x: x, backend='eager')(torch.ones(2).sin())"),
         tmp_path,
     )

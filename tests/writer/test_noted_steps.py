@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live import in_a_fork, needs_torch, run, summaries, torch_before
+from live import in_a_fork, needs_torch, run, run_handler, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
@@ -29,6 +29,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     now = [0]
     monkeypatch.setattr(step_notes, "perf_counter_ns", lambda: now[0])
     return now
+
+
+@pytest.fixture
+def handled(tmp_path: Path) -> None:
+    """A handler has been created."""
+    tensorboard_trace_handler(tmp_path)
 
 
 def noted(capture: str = "full") -> StepTimes:
@@ -78,8 +84,7 @@ def test_what_happens_inside_of_step_is_in_no_step(torch: Any, clock: list[int],
     assert set(noted().unrecorded_ns) | set(noted().recorded_ns) == {1}
 
 
-def test_a_step_that_compiled_is_left_out(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_a_step_that_compiled_is_left_out(torch: Any, clock: list[int], handled: None) -> None:
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
     with scheduled(torch, wait=100, warmup=0, active=1) as prof:
         for number, size in enumerate([2, 2, 2, 3, 3, 2]):
@@ -88,23 +93,20 @@ def test_a_step_that_compiled_is_left_out(torch: Any, clock: list[int], tmp_path
     assert list(noted().unrecorded_ns) == [1, 2, 4, 5]
 
 
-def test_the_last_steps_are_kept(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_the_last_steps_are_kept(torch: Any, clock: list[int], handled: None) -> None:
     with scheduled(torch, wait=1000, warmup=0, active=1) as prof:
         take_steps(prof.step, clock, list(range(300)))
     assert list(noted().unrecorded_ns) == list(range(44, 300))
 
 
-def test_each_profiler_has_its_own_steps(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_each_profiler_has_its_own_steps(torch: Any, clock: list[int], handled: None) -> None:
     for begin in (1, 100):
         with scheduled(torch, wait=50, warmup=0, active=1) as prof:
             take_steps(prof.step, clock, [begin, begin + 1, begin + 2])
     assert list(noted().unrecorded_ns) == [2, 3, 101, 102]
 
 
-def test_what_step_raises_and_returns_is_its_own(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_what_step_raises_and_returns_is_its_own(torch: Any, clock: list[int], handled: None) -> None:
     prof = scheduled(torch, wait=50, warmup=0, active=1)
     broken = ValueError("of the user's schedule")
 
@@ -194,8 +196,7 @@ def test_steps_without_a_schedule_are_noted_from_the_optimizer(
     assert list(steps.recorded_ns) == [11, 12]
 
 
-def test_an_optimizer_that_is_gone_hands_over(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_an_optimizer_that_is_gone_hands_over(torch: Any, clock: list[int], handled: None) -> None:
     optimizer = sgd(torch)
     take_steps(optimizer.step, clock, [1, 2])
     del optimizer
@@ -219,7 +220,7 @@ def test_an_optimizer_that_is_gone_hands_over(torch: Any, clock: list[int], tmp_
 def test_who_tells_steps_where_both_do(
     torch: Any,
     clock: list[int],
-    tmp_path: Path,
+    handled: None,
     before: list[int],
     schedule: dict[str, int],
     after: list[int],
@@ -227,7 +228,6 @@ def test_who_tells_steps_where_both_do(
     unrecorded: list[int],
     recorded: list[int] | None,
 ) -> None:
-    tensorboard_trace_handler(tmp_path)
     optimizer = sgd(torch)
     take_steps(optimizer.step, clock, before)
     with scheduled(torch, repeat=1, **schedule) as prof:
@@ -242,9 +242,8 @@ def test_who_tells_steps_where_both_do(
 
 @pytest.mark.parametrize("steps_of_one", [2, 0.5])
 def test_an_optimizer_that_steps_less_often_is_not_used(
-    torch: Any, clock: list[int], tmp_path: Path, steps_of_one: float
+    torch: Any, clock: list[int], handled: None, steps_of_one: float
 ) -> None:
-    tensorboard_trace_handler(tmp_path)
     optimizer = sgd(torch)
     take_steps(optimizer.step, clock, [12, 12, 12])
     with scheduled(torch, wait=2, warmup=0, active=4, repeat=1) as prof:
@@ -289,8 +288,6 @@ def test_dynamo_sees_the_same_program(tmp_path: Path) -> None:
 # -- when it is written -------------------------------------------------------------------------------------------
 
 LOOP = """
-    import torch
-    from tb_torchcompile_plugin import tensorboard_trace_handler
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU],
         schedule=torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1),
@@ -303,29 +300,26 @@ LOOP = """
 
 
 def test_steps_after_the_last_cycle_go_into_its_summary(tmp_path: Path) -> None:
-    run(LOOP, tmp_path)
+    run_handler(LOOP, tmp_path)
     (summary,) = summaries(tmp_path / "logs")
     assert len(summary.steps.unrecorded_ns) == 27 and len(summary.steps.recorded_ns) == 1
     assert summary.environment.worker == "w"
-    data = data_of(summary)
-    assert 0 < fmean(data.of(unprofiled_steps)) < 1000 * MS
+    assert 0 < fmean(data_of(summary).of(unprofiled_steps)) < 1000 * MS
 
 
 def test_a_logdir_that_was_removed_stays_removed(tmp_path: Path) -> None:
-    run(LOOP + "    import shutil; shutil.rmtree('logs')\n", tmp_path)
+    run_handler(LOOP + "    import shutil; shutil.rmtree('logs')\n", tmp_path)
     assert not (tmp_path / "logs").exists()
 
 
 def test_steps_alone_write_nothing(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import tensorboard_trace_handler
         tensorboard_trace_handler("logs")
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
         for _ in range(9):
             optimizer.step()
     """
-    run(program, tmp_path)
+    run_handler(program, tmp_path)
     assert not (tmp_path / "logs").exists()
 
 
@@ -335,8 +329,7 @@ def test_without_a_handler_no_step_is_noted(torch: Any, clock: list[int], tmp_pa
     assert not summaries(tmp_path)[0].HasField("steps")
 
 
-def test_the_child_of_a_fork_has_its_own_steps(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
+def test_the_child_of_a_fork_has_its_own_steps(torch: Any, clock: list[int], handled: None) -> None:
     optimizer = sgd(torch)
     take_steps(optimizer.step, clock, [1, 2, 3])
 
@@ -364,9 +357,8 @@ def test_a_torch_without_these_names(
 
 
 def test_a_profiler_without_an_action(
-    torch: Any, tmp_path: Path, clock: list[int], caplog: pytest.LogCaptureFixture
+    torch: Any, clock: list[int], handled: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tensorboard_trace_handler(tmp_path)
     prof = scheduled(torch, wait=50, warmup=0, active=1)
     for _ in range(3):
         step_notes.note(StepClock.entered, object())
@@ -397,8 +389,7 @@ def test_a_single_step_counts_if_it_is_shorter_than_all_profiled_ones(
 
 def test_whether_algorithms_are_deterministic_when_a_profiler_first_records(tmp_path: Path) -> None:
     program = """
-        import torch
-        from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
+        from tb_torchcompile_plugin import CompileRecorder
         with CompileRecorder(".") as recorder:
             handler = tensorboard_trace_handler(".")
             print(recorder.summary().environment.HasField("deterministic_algorithms"))
@@ -406,5 +397,5 @@ def test_whether_algorithms_are_deterministic_when_a_profiler_first_records(tmp_
             with torch.profiler.profile(on_trace_ready=handler):
                 torch.use_deterministic_algorithms(False)
     """
-    assert run(program, tmp_path).startswith("False")
+    assert run_handler(program, tmp_path).startswith("False")
     assert [row.environment.deterministic_algorithms for row in summaries(tmp_path)] == [True, True]

@@ -205,8 +205,7 @@ def test_a_thread_that_ends(sampler: Sampler) -> None:
 
     main = threading.get_native_id()
     sampler._threads[main] = 0
-    samples = sampled(sampler, work)
-    assert list(samples.threads) == [main, *ids]
+    assert list(sampled(sampler, work).threads) == [main, *ids]
 
 
 def test_threads_without_a_line_of_the_program_are_counted(sampler: Sampler) -> None:
@@ -294,8 +293,7 @@ def test_of_earlier_recordings_the_last_rows_are_kept(
     monkeypatch.setattr(sampler_module, "_KEPT_ROWS", 2)
     for _ in range(3):
         sampled(sampler, pure_python, rows=4)
-    prof = Profiler()
-    sampler.follow(prof, records=True)
+    sampler.follow(Profiler(), records=True)
     sampler.stop()
     assert len(stored(sampler).start_ns) <= 3
 
@@ -306,8 +304,7 @@ def test_lines_that_no_kept_sample_needs_are_dropped(
     monkeypatch.setattr(sampler_module, "_KEPT_ROWS", 1)
     sampled(sampler, in_a_library, rows=20)
     sampled(sampler, pure_python, rows=5)
-    prof = Profiler()
-    sampler.follow(prof, records=True)
+    sampler.follow(Profiler(), records=True)
     sampler.stop()
     samples = stored(sampler)
     assert "in_a_library" not in {line.function for line in samples.lines}
@@ -543,7 +540,7 @@ def test_the_child_of_a_fork_samples_nothing_and_its_parent_goes_on(
 
     handler = tensorboard_trace_handler(tmp_path, "w", sample=True)
     with torch.profiler.profile(on_trace_ready=handler):
-        rows = recorder()._sampler._rows
+        rows = recorder().sampler._rows
         until(lambda: len(rows) > 0)
         in_a_fork(child)
         assert is_running()

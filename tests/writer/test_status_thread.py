@@ -192,8 +192,7 @@ def test_a_callback_that_raises_and_a_folder_that_cannot_be_written_do_not_matte
         raise SystemError(line)
 
     (tmp_path / "file").write_text("")
-    recorder = CompileRecorder(tmp_path / "file" / "runs", on_progress=fail)
-    recorder.__enter__()
+    CompileRecorder(tmp_path / "file" / "runs", on_progress=fail).__enter__()
     compile_until(torch, lambda: calls)
     wait_until_gone()
     assert capfd.readouterr() == ("", "")

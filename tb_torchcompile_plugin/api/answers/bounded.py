@@ -41,8 +41,7 @@ class Commands:
 
     def tables(self, sections: Sequence[str]) -> str:
         """Return the command that reports sections."""
-        of = f"tb-torchcompile report {self._logdir}{self._run} --json --section {','.join(sections)}"
-        return of + self._bounds
+        return self.rows(",".join(sections)) + self._bounds
 
     def what_if(self, place: Address, fix: str) -> str:
         """Return the command that predicts a span with this fix. fix: "" for all fixes."""

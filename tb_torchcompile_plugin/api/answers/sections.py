@@ -46,9 +46,8 @@ class Address(NamedTuple):
             parts.append(_quoted(self.key, f"/{_PLAIN}"))
         return "/".join(parts)
 
-    def row(self, section: str, key: str) -> "Address":
-        """Return the id of a row at this place."""
-        return self._replace(section=section, key=key)
+
+LOGDIR = Address()  # the place of the tables of all runs
 
 
 def address(text: str) -> Address:
@@ -86,7 +85,8 @@ class Table:
         ids = []
         for row in self.rows:
             own = Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
-            id = str((self.place if self.place.run else own).row(self.section, key_of(row)))
+            place = self.place if self.place.run else own
+            id = str(place._replace(section=self.section, key=key_of(row)))
             seen[id] += 1
             ids.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
         return ids
@@ -106,24 +106,20 @@ def id_field(row: type[msgspec.Struct]) -> str:
     return "address" if "id" in row.__struct_fields__ else "id"
 
 
-def outline(report: Report) -> dict[str, Any]:
-    """Return the fields of a report, with a `Table` where rows are."""
-    return _outline(report, Address(), "")
-
-
 def tables(report: Report) -> Iterator[Table]:
     """Yield what to change first, then the tables run by run. Findings of a job are in the list of all."""
-    fields = outline(report)
+    fields = _outline(report)
     yield from _tables({name: fields[name] for name in OF_LOGDIR})
     yield from (table for table in _tables({"runs": fields["runs"]}) if table.section != "findings")
 
 
 def encoded(report: Report) -> bytes:
     """Return `report --json`: all of it, each row of each table with its id."""
-    return json_body(outline(report), Table.identified)
+    return json_body(_outline(report), Table.identified)
 
 
-def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any]:
+def _outline(struct: msgspec.Struct, place: Address = LOGDIR, path: str = "") -> dict[str, Any]:
+    """Return the fields of a report, with a `Table` where rows are."""
     return {
         encoded: _field(field, getattr(struct, field), place, path)
         for field, encoded in zip(struct.__struct_fields__, struct.__struct_encode_fields__)
@@ -136,7 +132,7 @@ def _field(field: str, value: Any, place: Address, path: str) -> Any:
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], msgspec.Struct):
         return value
     if (level := LEVELS.get(field)) and hasattr(value[0], level):
-        return [_outline(item, place._replace(**{level: getattr(item, level)}), "") for item in value]
+        return [_outline(item, place._replace(**{level: getattr(item, level)})) for item in value]
     return Table(place, path + field, [*value])
 
 
@@ -181,14 +177,14 @@ def schema() -> Schema:
     rows = [kind for tables in kinds.values() for kind in tables.values()]
     schemas, definitions = msgspec.json.schema_components(rows, ref_template="#/definitions/{name}")
     schema_of = dict(zip(rows, schemas))
-    sections = {}
-    for name, tables in kinds.items():
-        route = name.partition(".")[0]
-        sections[name] = Section(
+    sections = {
+        name: Section(
             {about: schema_of[kind] for about, kind in tables.items()},
             time_of(next(iter(tables.values()))),
-            route if route in ROUTES else None,
+            route if (route := name.partition(".")[0]) in ROUTES else None,
         )
+        for name, tables in kinds.items()
+    }
     return Schema(sections, definitions)
 
 

@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Bounded, Commands, bounded
 from tb_torchcompile_plugin.api.answers.sections import Address, Table, address, tables
 from tb_torchcompile_plugin.api.catalog import Listing
-from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument, quoted
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -105,25 +104,6 @@ class Shown(msgspec.Struct, frozen=True):
     next: list[str]
 
 
-def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
-    """Return the row of an id. report: with the run that the id names. Raises WrongArgument, with similar ids."""
-    every = list(tables(report))
-    table, row = _row_of(every, id)
-    place = _located(table, row, address(id))
-    kernel = details_of(session.profile(*place[:3]), row) if isinstance(row, Kernel) else None
-    return Shown(
-        id=id,
-        section=table.section,
-        row=row,
-        kernel=kernel,
-        verify=_verify(place, row, asking, len(session.runs().runs) > 1)
-        if isinstance(row, Finding)
-        else None,
-        tab=fragment(place, row),
-        next=[asking.show(related) for related in _related(every, place, row)],
-    )
-
-
 def details_of(profile: Profile, row: Kernel) -> KernelDetails:
     """Return the launches, configurations and source of a kernel."""
     return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
@@ -146,7 +126,7 @@ def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
 
 def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
     """Return the row's address, with the key as the tab knows it."""
-    return asked.row(table.section, getattr(row, "key", "") or asked.key)
+    return asked._replace(section=table.section, key=getattr(row, "key", "") or asked.key)
 
 
 def _verify(place: Address, row: Finding, asking: Commands, several: bool) -> HowToVerify:
@@ -170,7 +150,7 @@ def _related(tables: Sequence[Table], place: Address, row: msgspec.Struct) -> It
         if (table.place.run, table.place.worker) != (place.run, place.worker):
             continue
         for id, other in zip(table.ids, table.rows):
-            if isinstance(row, RunFinding):
+            if isinstance(row, reports.RunFinding):
                 is_of_span = bool(row.row) and span in ("", place.span)
                 if is_of_span and seen_at(_located(table, other, address(id)), other)[1] == row.row:
                     yield id
@@ -281,15 +261,28 @@ class Logdir:
 
     def report(self, run: str = "") -> reports.Report:
         """Return the report on this run, on all for "". Raises WrongArgument."""
-        listing = self.session.look()
+        listing = self.session.catalog.look()
         only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
         wanted = reports.ReportFilter("" if only else run)
         read = partial(reports.whole_report, self.session, self._progress, wanted)
         return self._report.get(wanted, read, _files(listing, run), keep=lambda _: True)
 
     def show(self, id: str, asking: Commands) -> Shown:
-        """Return the row of an id. Raises WrongArgument."""
-        return shown(self.session, self.report(address(id).run), id, asking)
+        """Return the row of an id. Raises WrongArgument, with similar ids."""
+        every = list(tables(self.report(address(id).run)))
+        table, row = _row_of(every, id)
+        place = _located(table, row, address(id))
+        kernel = details_of(self.session.profile(*place[:3]), row) if isinstance(row, Kernel) else None
+        several = len(self.session.runs().runs) > 1
+        return Shown(
+            id=id,
+            section=table.section,
+            row=row,
+            kernel=kernel,
+            verify=_verify(place, row, asking, several) if isinstance(row, Finding) else None,
+            tab=fragment(place, row),
+            next=[asking.show(related) for related in _related(every, place, row)],
+        )
 
 
 def _files(listing: Listing, run: str) -> tuple[File, ...]:

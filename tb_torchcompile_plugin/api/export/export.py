@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import catalog, routes
 from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms, timeline_trim
 from tb_torchcompile_plugin.api.export import ask, page
-from tb_torchcompile_plugin.api.export.page import Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -69,7 +68,7 @@ class Export:
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
-        self.pack = Pack()
+        self.pack = page.Pack()
         self.reader = ask.RouteReader(self.session, self.pack, self.code, self.advance)
         every = self.session.runs()
         self.ids = catalog.newest_span(every, self.logdir, self.run, self.worker, self.span)
@@ -203,9 +202,7 @@ class Export:
     def _searched(self, ids: ask.Texts) -> Iterator[str]:
         """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
-            answer = self.reader.ask(name, ids)
-            for row in answer.rows[:100]:
-                yield row.name[:100]
+            yield from (row.name[:100] for row in self.reader.ask(name, ids).rows[:100])
         for region in self.reader.ask("span", ids).compiled_regions:
             yield from (f"Region: {region.compile_id}", region.compile_id)
         yield from (row.name[:100] for row in self.reader.ask("operators", ids).rows[100:])

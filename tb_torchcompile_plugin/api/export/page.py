@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.api.bodies import Body, json_body
 from tb_torchcompile_plugin.errors import displayable
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
-_LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
 Key = TypeVar("Key")
 
@@ -153,6 +152,6 @@ def tail(contents: msgspec.Struct, locations: dict[str, Location]) -> Iterator[b
 
 def block(attributes: str, *parts: bytes) -> bytes:
     """Return data that the script reads: gzip as base64, none of whose characters means anything in HTML."""
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    squeeze = zlib.compressobj(wbits=_GZIP)
     packed = base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
     return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (attributes.encode(), packed)

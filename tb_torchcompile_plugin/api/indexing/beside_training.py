@@ -54,20 +54,14 @@ def listen(lines: Iterable[str], waiting: _Waiting) -> None:
     """Add what the lines name, until the final `null`. Ends the process where they end before it, or cannot be read."""
     is_complete = False
     try:
-        is_complete = _add(lines, waiting)
+        for number, line in enumerate(lines):
+            trace = json.loads(line)
+            waiting.put((-number, ToRead(*trace)) if trace else (math.inf, None))
+            if is_complete := trace is None:
+                break
     finally:
         if not is_complete:
             os._exit(1)
-
-
-def _add(lines: Iterable[str], waiting: _Waiting) -> bool:
-    """Add what the lines name; whether the final `null` came."""
-    for number, line in enumerate(lines):
-        trace = json.loads(line)
-        waiting.put((-number, ToRead(*trace)) if trace else (math.inf, None))
-        if trace is None:
-            return True
-    return False
 
 
 def main(parent: int) -> None:
@@ -82,7 +76,6 @@ def main(parent: int) -> None:
 
 
 def _read(trace: ToRead) -> None:
-    """Read a trace once, whatever it is read for."""
     opened = open_trace(trace.trace, workers=1) if trace.cache else None
     if not trace.digest:
         return

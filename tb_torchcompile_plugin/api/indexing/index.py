@@ -145,7 +145,11 @@ def _until_broken(
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
     """Return lost orders, [] at the end. Only as many as are being read are submitted, so that no others are lost."""
     running: dict[futures.Future[Attempted], Order] = {}
-    with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
+    # Fresh processes: this one may have threads, which a fork would not bring along. A pool waits for all of its
+    # processes, and each process for the others.
+    context, parent = multiprocessing.get_context("spawn"), (os.getpid(),)
+    pool = futures.ProcessPoolExecutor(min(workers, len(waiting)), context, end_with, parent)
+    with pool, suppress(BrokenProcessPool):
         while waiting or running:
             while waiting and len(running) < workers:
                 running[_hand_out(pool, waiting[0])] = waiting[0]
@@ -169,13 +173,6 @@ def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future
         return pool.submit(attempt, order)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _pool(workers: int) -> futures.ProcessPoolExecutor:
-    """Start fresh processes: this one may have threads, which a fork would not bring along."""
-    context = multiprocessing.get_context("spawn")
-    # A pool waits for all of its processes, and each process for the others.
-    return futures.ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
 
 
 def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:

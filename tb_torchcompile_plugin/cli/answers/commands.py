@@ -20,11 +20,8 @@ from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Logdir, Shown, bounded_report
 from tb_torchcompile_plugin.api.session import open_logdir
 from tb_torchcompile_plugin.cli import text, text_table
-from tb_torchcompile_plugin.cli.text import print_screen
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
-from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
-_SKILL = "tb-torchcompile"  # the folder of a skill has its name
 _USUAL_LOGDIR = "runs"  # in the examples of TensorBoard and torch
 
 
@@ -40,8 +37,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     sections.add_argument("--json", action="store_true", help="include the JSON schema of their rows")
     sections.set_defaults(run=_show_schema)
     agent = commands.add_parser("skill", help="print instructions for agents (SKILL.md)")
-    agent.add_argument("--install", metavar="DIR", help="write SKILL.md below this folder of skills instead")
-    agent.set_defaults(run=_show_skill)
+    agent.set_defaults(run=lambda _: text_table.write_stdout(skill()))
 
 
 @contextlib.contextmanager
@@ -125,7 +121,7 @@ def show_report(arguments: argparse.Namespace) -> None:
     elif arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
-        print_screen(text_table.stdout_console(), report, arguments.logdir)
+        text.print_screen(text_table.stdout_console(), report, arguments.logdir)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
@@ -137,7 +133,6 @@ def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
 
 
 def _check_rank(report: reports.Report, rank: int | None) -> None:
-    """Raise WrongArgument if no job has such a rank."""
     ranks: set[int] = set()
     for run in report.runs:
         if run.job:
@@ -193,7 +188,6 @@ def _print_kernel(console: Console, details: KernelDetails) -> None:
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:
-    """Print all sections of a report; with `--json` the JSON schema of each one's rows."""
     report = schema()
     if arguments.json:
         text_table.print_json(report)
@@ -206,15 +200,3 @@ def _show_schema(arguments: argparse.Namespace) -> None:
 def skill() -> str:
     """Return SKILL.md, the instructions for agents."""
     return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
-
-
-def _show_skill(arguments: argparse.Namespace) -> None:
-    """Print it, or write it below a folder of skills. Raises UserError if that folder is not writable."""
-    if arguments.install is None:
-        text_table.write_stdout(skill())
-        return
-    file = os.path.join(arguments.install, _SKILL, "SKILL.md")
-    with explain_write_errors(file):
-        os.makedirs(os.path.dirname(file), exist_ok=True)
-    text_table.write_text(file, skill())
-    print(f"wrote {file}", file=sys.stderr)

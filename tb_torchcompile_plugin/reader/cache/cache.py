@@ -47,13 +47,10 @@ def max_cache_bytes() -> int:
         return MAX_CACHE_BYTES
 
 
-@contextlib.contextmanager
-def lock(key: str) -> Iterator[None]:
-    """Let one thread of this process at a time create an entry; others find it complete."""
+def lock(key: str) -> threading.Lock:
+    """Return what lets one thread of this process at a time create an entry; others find it complete."""
     with _guard:
-        own = _locks.setdefault(key, threading.Lock())
-    with own:
-        yield
+        return _locks.setdefault(key, threading.Lock())
 
 
 @contextlib.contextmanager

@@ -135,8 +135,7 @@ def _whole(root: Path, file: File) -> Path | None:
 def _now(file: File) -> File:
     if file.part:
         return file
-    now = filesystem.remote_file(file.path)
-    if now is None:
+    if (now := filesystem.remote_file(file.path)) is None:
         raise UserError("is now a folder", file=file.path, next_step="Reload")
     return now
 

@@ -19,7 +19,6 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
-from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace, ingest, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.table import Contents, Place, Sink, load_columns
@@ -50,14 +49,11 @@ def open_trace(
 
     Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
     """
-    path = os.fspath(path)
-    key = _key(path)
-    if key is None or max_cache_bytes() <= 0:
+    if (key := _key(path)) is None or cache.max_cache_bytes() <= 0:
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
     with cache.lock(key):
-        entry = cache_directory() / key
-        stored = _load(entry, path, progress)
-        if stored is not None:
+        entry = cache.cache_directory() / key
+        if (stored := _load(entry, path, progress)) is not None:
             return stored
         try:
             return _read_and_store(path, entry, progress, cancelled, workers)
@@ -68,8 +64,8 @@ def open_trace(
 
 def is_stored(path: str) -> bool:
     """Whether `open_trace` would find an entry, without reading it."""
-    key = _key(os.fspath(path))
-    return key is not None and (cache_directory() / key / _CONTENTS).is_file()
+    key = _key(path)
+    return key is not None and (cache.cache_directory() / key / _CONTENTS).is_file()
 
 
 def _key(path: str) -> str | None:
@@ -80,8 +76,7 @@ def _key(path: str) -> str | None:
         return None
     if status.st_size < WORTH_STORING:
         return None
-    identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
-    return cache.name_of(identity)
+    return cache.name_of([os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION])
 
 
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:

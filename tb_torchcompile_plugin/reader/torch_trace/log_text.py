@@ -60,7 +60,6 @@ class _Messages:
         self._texts: dict[tuple[str, str], list[str]] = defaultdict(list)  # by compile id and topic
 
     def take(self, line: re.Match[bytes]) -> None:
-        """Take the next line, by its head."""
         head = line.group("time", "place", "id", "attempt", "topic")
         # A progress bar may follow on the same line.
         text = line.string[line.end() :].partition(b"\r")[0].decode("utf-8", "replace")
@@ -70,7 +69,6 @@ class _Messages:
         self._lines.append(text)
 
     def summary(self, part: Part) -> CompileSummary:
-        """Return all that was taken."""
         self._end_message()
         self._end_epoch()
         summary = self._log.summary()

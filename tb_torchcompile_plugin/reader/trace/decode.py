@@ -274,8 +274,7 @@ class ArgsReader:
         if self._has_changed() or index >= len(events):
             raise self._changed()
         at, raw = events[index]
-        args = sound_object(raw, float)
-        if args is None:
+        if (args := sound_object(raw, float)) is None:
             raise self._changed()
         return start + at, args
 

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
-from tb_torchcompile_plugin.torch_names.slices import PARAM_COMMS
 
 Raw = msgspec.Raw
 _NO_TEXT, NO_ARGS = Raw(b""), Raw(b"{}")
@@ -143,7 +142,7 @@ class Event(msgspec.Struct, gc=False):
     id: Any = None
 
 
-_END_NS = 2**62  # in the year 2116
+END_NS = 2**62  # in the year 2116; sums of two times fit into 64 bits
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
 decode_events = msgspec.json.Decoder(list[Event]).decode
@@ -159,13 +158,12 @@ def exact_ns(text: bytes) -> int | None:
         except ValueError:
             pass
         else:
-            return nanoseconds if abs(nanoseconds) < _END_NS else None
+            return nanoseconds if abs(nanoseconds) < END_NS else None
     number = text.decode("ascii", "replace").strip('"')
-    value = finite(number)
-    if value is None or abs(value) >= _END_NS:
+    if (value := finite(number)) is None or abs(value) >= END_NS:
         return None
     nanoseconds = int((Decimal(number) * 1000).to_integral_value())
-    return nanoseconds if abs(nanoseconds) < _END_NS else None
+    return nanoseconds if abs(nanoseconds) < END_NS else None
 
 
 def event_from_text(text: bytes) -> Event:
@@ -249,7 +247,6 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 RAW_BACKSLASHES = "backslashes that escape nothing"
-Repair = Callable[[bytes], bytes]
 
 
 def _raw_backslashes(text: bytes) -> bytes:
@@ -265,8 +262,7 @@ def _raw_backslashes(text: bytes) -> bytes:
 
 def _quotes_in_name(text: bytes) -> bytes:
     """End the name at the first possible end that makes the whole text decodable."""
-    start = _NAME_START.search(text)
-    if start is None:
+    if (start := _NAME_START.search(text)) is None:
         return text
     at = start.end()
     for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):
@@ -290,7 +286,7 @@ def _quotes_anywhere(text: bytes) -> bytes:
     return b"".join([*out, pieces[-1]])
 
 
-REPAIRS: tuple[tuple[str, Repair], ...] = (
+REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
     ("decimal commas", lambda text: _COMMA_DECIMAL.sub(rb"\1.\2", text)),
     # Kineto prints the thousandths of a negative number with their sign, padded to three characters
@@ -339,8 +335,7 @@ def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[di
     for what, repair in REPAIRS:
         repaired = repair(text)
         if repaired != text:
-            value = load_object(repaired, number)
-            if value is not None:
+            if (value := load_object(repaired, number)) is not None:
                 return value, what
             text = repaired
     return None
@@ -371,7 +366,7 @@ _KIND_OF_CAT = {
     **dict.fromkeys(slices.RUNTIME_CATS, RUNTIME),
     slices.PYTHON_FUNCTION: PYTHON,
 }
-_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
+_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, slices.PARAM_COMMS: PARAMETERS}
 
 
 def kind_of(ph: Any, cat: Any, name: Any) -> int:

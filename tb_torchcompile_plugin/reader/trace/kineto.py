@@ -19,7 +19,7 @@ import numpy as np
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.reader.memo import cached_once, kept
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
-from tb_torchcompile_plugin.reader.trace.events import Array
+from tb_torchcompile_plugin.reader.trace.events import END_NS, Array
 from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_events
 from tb_torchcompile_plugin.reader.trace.segment import (
     CHUNK_BYTES,
@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.reader.trace.source import (
     open_source,
     read_surroundings,
 )
-from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, Track, build, narrow
+from tb_torchcompile_plugin.reader.trace.table import Contents, Sink, Track, build, narrow
 from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
@@ -47,7 +47,6 @@ _CLOCK_ERROR_NS = 100_000
 # A slice is far away if it is a hundred times the span of the middle 98 % of all slices outside of these: chosen so
 # that a program that waits for minutes between two steps is still shown.
 _RARE, _FAR, _MIN_SPAN_NS, _MAX_SAMPLED = 0.01, 100, 1_000_000_000, 100_000
-_TIMES_END_NS = 1 << 62  # with which sums of two times fit into 64 bits
 SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
 # of a large file: nothing is read in parallel with the last segment, and each costs some ms to put in order
 _SEGMENTS = 16
@@ -117,7 +116,7 @@ class Trace(Contents):
             base = int(self.metadata.get("baseTimeNanoseconds", 0))
         except (TypeError, ValueError, OverflowError):
             return 0
-        return base if abs(base) < _TIMES_END_NS else 0
+        return base if abs(base) < END_NS else 0
 
     @property
     def distributed(self) -> dict[str, Any]:
@@ -157,8 +156,6 @@ class Trace(Contents):
         out_elements, source_rank, destination_rank as numbers, collective, group_name, group_ranks, dtype, comms_id as
         codes of texts.
         """
-        if column not in SPARSE:
-            raise KeyError(column)
         return self.columns[f"{column}.row"], self.columns[column]
 
     def memory(self) -> dict[str, Array]:
@@ -266,7 +263,7 @@ def read_trace(
     chunk_bytes: text decoded at once; the result does not depend on it, nor on `workers`.
     Raises UserError if there is no trace; everything readable is kept, with notices.
     """
-    return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
+    return ingest(path, progress, cancelled, workers, chunk_bytes)[0]
 
 
 def ingest(

@@ -26,8 +26,6 @@ from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Voc
 from tb_torchcompile_plugin.reader.trace.segment import Meter, Outcome, SegmentReader, Stop, Task, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
-_EVERY = 0.1  # seconds between progress messages
-
 
 @dataclass
 class SegmentReport:
@@ -83,12 +81,11 @@ class SegmentWorker:
             stop = self._reader.run(start, begin + self._task.segment, self._tick)
             self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
             self._events += self._decoder.part.events
-        part = spool_part(self._decoder.take(), self._spool)
-        send(self._out, SegmentReport(index, start, stop, part))
+        send(self._out, SegmentReport(index, start, stop, spool_part(self._decoder.take(), self._spool)))
 
     def _tick(self, offset: int) -> None:
         now = time.monotonic()
-        if now - self._last >= _EVERY:
+        if now - self._last >= Meter.EVERY_S:
             self._last = now
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
             send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))
@@ -127,8 +124,6 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
 class _Process:
-    """One worker process, and the thread that talks to it."""
-
     def __init__(
         self, number: int, task: Task, folder: str, inbox: queue.Queue[Any], indices: Iterator[int]
     ) -> None:
@@ -168,10 +163,9 @@ class _Process:
         self._popen.kill()
         self._thread.join()
         self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in filter(None, (self._popen.stdin, self._popen.stdout)):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 Reports = dict[int, SegmentReport]  # by the number of the segment
@@ -243,8 +237,7 @@ def assembled(task: Task, source: Source, meter: Meter, reports: Reports, spool:
     limit, stop = task.start, Stop("more", task.start)
     for index in itertools.count():
         limit += task.segment
-        report = reports.get(index)
-        if report is not None and report.start == stop.offset:
+        if (report := reports.get(index)) is not None and report.start == stop.offset:
             parts.append(report.part)
             stop = report.stop
         elif stop.offset < limit:

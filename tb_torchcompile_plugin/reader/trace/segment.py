@@ -84,8 +84,7 @@ class SegmentReader:
         """Return where the first event after the first separator at or behind `offset` starts; None for none."""
         for count in _WINDOWS:
             text = self._source.read(offset, count)
-            match = SEPARATOR.search(text)
-            if match:
+            if match := SEPARATOR.search(text):
                 return offset + match.start(1)
             if len(text) < count:
                 return None
@@ -155,8 +154,7 @@ class SegmentReader:
     def _step(self, position: int) -> ScanStep:
         for count in _WINDOWS:
             text = self._source.read(position, count)
-            step = _decide(text, len(text) < count)
-            if step is not None:
+            if (step := _decide(text, len(text) < count)) is not None:
                 break
         else:
             # the last bytes stay, as an event may begin in them; chosen by hand
@@ -171,15 +169,12 @@ def _between(text: bytes) -> bytes:
 
 def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
     """Return (end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
-    if limit < len(text):
-        match = SEPARATOR.search(text, max(limit, 0))
-        if match:
-            return (match.start() + 1, match.start(1)), True
+    if limit < len(text) and (match := SEPARATOR.search(text, max(limit, 0))):
+        return (match.start() + 1, match.start(1)), True
     tail = 2048
     while True:
         at = max(0, len(text) - tail)
-        matches = list(SEPARATOR.finditer(text, at))
-        if matches:
+        if matches := list(SEPARATOR.finditer(text, at)):
             return (matches[-1].start() + 1, matches[-1].start(1)), False
         if at == 0:
             return None, False
@@ -189,8 +184,7 @@ def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
 def _decide(text: bytes, complete: bool) -> ScanStep | None:
     """Return the step at the start of `text`; None where more text is needed. complete: the file ends here."""
     at = len(_between(text))
-    first = text[at : at + 1]
-    if not first:
+    if not (first := text[at : at + 1]):
         return ScanStep("eof", at, at) if complete else None
     if first == b"{":
         return _decide_event(text, at, complete)
@@ -216,8 +210,7 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
             return None
     except RecursionError:
         pass
-    match = _RESYNC.search(text, at)
-    if match:
+    if match := _RESYNC.search(text, at):
         return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
     return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None
 
@@ -256,8 +249,7 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
     for match in _EVENT_END.finditer(text, at):
         ends.append(match.end(1))
-        repaired = repair_object(text[at : match.end(1)])
-        if repaired:
+        if repaired := repair_object(text[at : match.end(1)]):
             problem = f"events with {repaired[1]}, repaired"
             return ScanStep("event", at, match.end(1), event_from_object(repaired[0]), problem)
         if len(ends) == _CANDIDATES or _is_object(text, match.end(1)):
@@ -271,7 +263,6 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
 
 
 def _is_object(text: bytes, at: int) -> bool:
-    """Whether a sound object follows."""
     following = at + len(_between(text[at:]))
     try:
         return text[following : following + 1] == b"{" and _scan(text[following:].decode("latin-1"))[1] > 0
@@ -307,9 +298,9 @@ class Outcome:
 
 
 class Meter:
-    """Reports how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
+    """Reports how far reading is, at most every `EVERY_S` seconds, and asks whether to go on."""
 
-    _EVERY = 0.1
+    EVERY_S = 0.1
 
     def __init__(self, path: str, total: int, progress: Advance | None, cancelled: Cancel | None) -> None:
         self._path, self._total = path, total
@@ -326,7 +317,7 @@ class Meter:
         """Report the numbers of bytes and events that have been read."""
         self.check()
         now = time.monotonic()
-        if self._progress is None or now - self._last < self._EVERY:
+        if self._progress is None or now - self._last < self.EVERY_S:
             return
         self._last = now
         elapsed = now - self._start

@@ -52,8 +52,7 @@ def open_source(path: str, size: int | None = None) -> "Source":
     descriptor = open_readable(path)
     try:
         size = os.fstat(descriptor).st_size if size is None else size
-        magic = os.pread(descriptor, 6, 0)
-        if not magic:
+        if not (magic := os.pread(descriptor, 6, 0)):
             step = "If the profiler is still writing it, try again later"
             raise UserError("the file is empty", file=path, next_step=step)
         if magic[:2] == b"\x1f\x8b":
@@ -88,8 +87,6 @@ class PlainSource:
     def read(self, offset: int, count: int) -> bytes:
         """Return up to `count` bytes at `offset`; fewer only at the end."""
         count = min(count, self.size - offset)
-        if count <= 0:
-            return b""
         parts = []
         while count > 0:
             try:
@@ -216,8 +213,7 @@ def find_head(source: Source) -> Head:
     while True:
         text = source.read(0, count)
         complete = len(text) < count
-        start = _array_start(text)
-        if start is None and complete:
+        if (start := _array_start(text)) is None and complete:
             match = _ANYWHERE.search(text)
             start = match.end() if match else None
         if start is not None and not other_format("", text[:_SNIFFED]):

@@ -66,8 +66,7 @@ def test_a_reported_break_leads_to_its_price(logdir: Logdir) -> None:
 
 
 def test_a_kernel_has_launches_and_source(logdir: Logdir) -> None:
-    kernels = table(logdir, "kernels")
-    id = next(id for id in kernels.ids if "triton_poi" in id)
+    id = next(id for id in table(logdir, "kernels").ids if "triton_poi" in id)
     shown = logdir.show(id, ASK)
     assert shown.kernel and shown.kernel.source and "@triton.jit" in shown.kernel.source
     assert len(shown.kernel.launches.duration_us) == shown.row.launches > 0

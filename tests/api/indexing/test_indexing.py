@@ -311,17 +311,17 @@ def command_of(pid: int) -> str:
 
 def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may be killed when it is at nothing."""
-    made = index._pool
+    made = index.futures.ProcessPoolExecutor
     broken: list[bool] = []
 
-    def pool_(workers: int) -> Any:
-        executor = made(workers)
+    def pool_(*arguments: Any) -> Any:
+        executor = made(*arguments)
         if not broken:
             broken.append(True)
             executor.__dict__["_broken"] = "killed"
         return executor
 
-    monkeypatch.setattr(index, "_pool", pool_)
+    monkeypatch.setattr(index.futures, "ProcessPoolExecutor", pool_)
     outcomes = list(in_processes(index.plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 

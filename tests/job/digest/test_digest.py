@@ -93,7 +93,7 @@ def same(ours: object, theirs: object) -> bool:
 def test_columns_of_traces_are_those_of_their_files(tmp_path: Path, recording: Recording, name: str) -> None:
     """For each job that was recorded: one construction, whatever it is made of."""
     session = Session([("", str(recording(name)))])
-    traced = [job for run, _ in session.look().runs if (job := session.job(run.run))]
+    traced = [job for run, _ in session.catalog.look().runs if (job := session.job(run.run))]
     session.close()
     assert traced
     for job in traced:

@@ -41,10 +41,9 @@ def test_every_text_of_a_recording_has_the_checksum_that_torch_wrote(
     recording: Recording, program: str
 ) -> None:
     for log in recording(program).glob("*.log"):
-        heads = [text for text in log.read_text().split("\n") if text[:1] == "V"]
         checksums = [
             match[1]
-            for head in heads
+            for head in [text for text in log.read_text().split("\n") if text[:1] == "V"]
             if '{"chromium_event"' not in head and (match := re.search(r'"has_payload": "(\w+)"', head))
         ]
         assert [md5(text) for text in texts_of(log)] == checksums

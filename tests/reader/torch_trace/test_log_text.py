@@ -47,7 +47,7 @@ def text_of(name: str) -> bytes:
 
 def data_of(path: Path) -> list[CompileData]:
     """Return what each worker compiled, by rank."""
-    (run,) = open_logdir(str(path)).look().runs
+    (run,) = open_logdir(str(path)).catalog.look().runs
     workers = sorted(run[1], key=lambda worker: worker.rank or 0)
     return [data for worker in workers if (data := read_compile_data(worker)[0])]
 
@@ -208,8 +208,7 @@ def test_a_text_joins_the_trace_of_its_process(tmp_path: Path) -> None:
 def test_stdin_export_show_and_the_tab(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO(text_of("kubectl")))
-    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_of("kubectl"))))
     assert main(["report", "-"]) == 0
     out = capsys.readouterr().out
     assert "tb-torchcompile" not in out
@@ -229,16 +228,7 @@ def test_stdin_export_show_and_the_tab(
 
 _HEAD = b"V1128 10:00:00.000000 7 torch/_dynamo/guards.py:1] [0/1_2] [__graph_breaks] "
 PIECES = [
-    b"",
-    b"\n",
-    b"\r",
-    b"\x1b[31m",
-    b"\xff",
-    b"> ",
-    b"[rank1]:",
-    b"!",
-    b"{",
-    b"[",
+    *(b"", b"\n", b"\r", b"\x1b[31m", b"\xff", b"> ", b"[rank1]:", b"!", b"{", b"["),
     b" " * 300,
     _HEAD,
     _HEAD * 40,

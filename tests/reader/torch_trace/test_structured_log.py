@@ -84,8 +84,7 @@ def test_the_size_of_chunks_makes_no_difference(
 
 
 def test_a_last_line_that_is_cut_off(tmp_path: Path) -> None:
-    data = lines([*ONE, *TWO])
-    summary = read_log(written(tmp_path, data[:-30]))
+    summary = read_log(written(tmp_path, lines([*ONE, *TWO])[:-30]))
     assert ids(summary) == ["0/0", "1/0"]
     assert sum(summary.records.unreadable.values()) == 1
     cut = {"line": line(TWO[0])[:70], "payload": line(artifact("x", "one\ntwo\nthree"))[:-3]}
@@ -143,8 +142,7 @@ def test_a_gz_cut_in_half(recording: Recording, tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_larger_than_a_chunk(tmp_path: Path) -> None:
-    big = artifact("x", "line\n" * 2_000_000)
-    summary = read_log(written(tmp_path, lines([*ONE, big, *TWO])))
+    summary = read_log(written(tmp_path, lines([*ONE, artifact("x", "line\n" * 2_000_000), *TWO])))
     assert ids(summary) == ["0/0", "1/0"]
     assert not summary.records.unreadable
 
@@ -277,8 +275,7 @@ def test_a_log_of_torch_2_4(tmp_path: Path) -> None:
     metrics |= {"entire_frame_compile_time_s": 2.5, "start_time": 1.7e9}
     end = Record({**nulls, **envelope("compilation_metrics", metrics)})
     head = lines([Record({"str": ["/m.py", 0]}), start, end])
-    summary = read_log(written(tmp_path, head))
-    (row,) = summary.compilations
+    (row,) = read_log(written(tmp_path, head)).compilations
     assert (row.function, row.line) == ("f", 3)
     assert (row.duration_ns, row.start_ns) == (2_500_000_000, 1_700_000_000 * 10**9)
     assert row.stack[0].source == "f(x)"

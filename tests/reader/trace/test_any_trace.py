@@ -37,6 +37,5 @@ def test_owned_slices_that_last_no_time_own_nothing(folder: Path) -> None:
 
 
 def test_a_trace_of_memory_alone(folder: Path) -> None:
-    event = memory_event(1, 512, 512)
-    (row,) = ask(profile_with(folder, [event]), "memory").owners
+    (row,) = ask(profile_with(folder, [memory_event(1, 512, 512)]), "memory").owners
     assert (row.operator, row.compile_id, row.allocated_bytes) == (None, None, 512)

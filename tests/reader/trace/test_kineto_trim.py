@@ -65,8 +65,7 @@ def test_our_reader_finds_the_same_slices_in_it(recording: Recording, tmp_path: 
 def test_a_broken_event_is_mended_and_one_beyond_mending_is_left_out(tmp_path: Path) -> None:
     path = write_trace(tmp_path, [slice_("first", 0, 1), slice_("QUOTE", 2, 1), *launch("k", 4, 5, 1)])
     path.write_text(path.read_text().replace("QUOTE", 'quo"te'))
-    trace = read_trace(str(path))
-    names = [event["name"] for event in cut(trace, 0, 10_000, path)["traceEvents"]]
+    names = [event["name"] for event in cut(read_trace(str(path)), 0, 10_000, path)["traceEvents"]]
     assert names == ["first", 'quo"te', "cuLaunchKernelEx", "k"]
 
 
