@@ -420,8 +420,7 @@ def failed_guard(reason: str) -> FailedGuard:
     """Parse one recompile reason: which guard, on what, which value it had and has, and what helps. Never raises."""
     entry = names.ENTRY.match(reason)
     body = reason[entry.end() :] if entry else reason
-    first_line = body.splitlines()[0] if body else ""
-    text = first_line.partition("  #")[0].strip()
+    text = (body.splitlines()[0] if body else "").partition("  #")[0].strip()
     kind, groups = names.guard_kind(text)
     file, line = names.guarded_at(body) or (None, None)
     topic: str = names.number_kind(groups.get("old") or "") if kind == "value" else kind

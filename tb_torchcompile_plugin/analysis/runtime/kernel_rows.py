@@ -64,8 +64,7 @@ class ExternLines(NamedTuple):
 
     def calls(self, indices: Int64s) -> list[Call]:
         """Return each call of these launches, with the graph in whose code it stands."""
-        tops = np.unique(self.tops[indices]).tolist()
-        calls = (self.by_top[top] for top in tops if top in self.by_top)
+        calls = (self.by_top[top] for top in np.unique(self.tops[indices]).tolist() if top in self.by_top)
         return list({id(call): (graph, call) for graph, call in calls}.values())
 
     def each(self, indices: Int64s) -> Iterator[tuple[Int64s, Call | None]]:

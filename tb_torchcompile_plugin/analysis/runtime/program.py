@@ -110,8 +110,7 @@ def _landmarks(profile: Profile) -> Int64s:
     is_landmark = named[trace.name]
     rows = trace.select(cat=(OPERATOR,))
     rows = rows[is_landmark[rows]]
-    around = first_ancestor(trace.parent, trace.parent[rows], is_landmark)
-    rows = np.setdiff1d(rows, around)
+    rows = np.setdiff1d(rows, first_ancestor(trace.parent, trace.parent[rows], is_landmark))
     return rows[launching(steps.windows, trace, rows) >= 0] if len(steps) else rows
 
 

@@ -52,10 +52,9 @@ def python(profile: Profile) -> PythonTime:
     busy, track = profile.of(calling_tracks), trace.track[tree.index]
     functions = _functions(profile, np.flatnonzero(tree.python & busy[track]))
     parts = _parts(profile, functions) if recorded else {}
-    idle_threads = len(np.unique(track[tree.python & ~busy[track]]))
     return PythonTime(
         headline=_headline(functions, parts, steps),
-        note=_note(parts, steps, idle_threads),
+        note=_note(parts, steps, len(np.unique(track[tree.python & ~busy[track]]))),
         recorded=recorded,
         functions=functions,
         parts=parts,

@@ -422,5 +422,4 @@ def _above_floor_us(
     if tflop_s:
         least = np.fmax(least, flop / (1e3 * tflop_s))
     known = ~np.isnan(flop if needs_flop else least)
-    above = (dur[known] - least[known].round()).clip(min=0)
-    return us(above.sum()) if known.any() else None
+    return us((dur[known] - least[known].round()).clip(min=0).sum()) if known.any() else None

@@ -87,7 +87,6 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
     steps = profile.of(StepWindows)
     items = {}
     for gpu in profile.of(steps_by_gpu) if len(steps.rows) else ():
-        columns = zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         items[gpu.device] = [
             Item(
                 name=steps.names[step],
@@ -97,7 +96,7 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
                 row=int(steps.rows[step]),
                 facts={"host_us": us(steps.ends[step] - steps.starts[step])},
             )
-            for step, begin, length in columns
+            for step, begin, length in zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         ]
     return items
 
@@ -357,14 +356,13 @@ class TimelineLayout:
         crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
         thread = f"thread {track.tid}" if isinstance(track.tid, int) else track.tid
         is_overhead = _cats(rows.trace, slices.track) == {OVERHEAD}
-        note = f"{crossing} slices outlast their parents and have separate lines"
         number = self._add(
             kind,
             group,
             "Overhead" if is_overhead else track.thread_name.strip() or thread,
             depths=rows.lines[slices.track],
             slices=last - first,
-            note=note if crossing else "",
+            note=f"{crossing} slices outlast their parents and have separate lines" if crossing else "",
             folded=folded,
         )
         self.slices[number] = slices

@@ -164,8 +164,7 @@ class Timeline:
         """Raise BadRequest for lanes that do not exist."""
         for lane in lanes:
             if not 0 <= lane < len(self.lanes):
-                next_step = "Request a lane that `timeline` lists"
-                raise BadRequest(f"there is no lane {lane}", next_step=next_step)
+                raise BadRequest(f"there is no lane {lane}", next_step="Request a lane that `timeline` lists")
 
     def check(self, start: int, end: int) -> None:
         """Raise BadRequest for a window without time, and one where nothing is."""
@@ -180,8 +179,7 @@ class Timeline:
         windows = self.profile.of(StepWindows).windows
         trace, work = self.profile.trace, self.profile.of(gpu_work)
         launched = work.index[launching(windows, trace, trace.launch_of()[work.index]) == index]
-        finished = trace.ts[launched] + trace.dur[launched]
-        end = int(finished.max(initial=windows.ends[index]))
+        end = int((trace.ts[launched] + trace.dur[launched]).max(initial=windows.ends[index]))
         return int(windows.starts[index]) - self.origin, end - self.origin
 
     def _rectangles(self, lanes: Sequence[int], runs: Sequence[MergedSlices], names: Codes) -> Rectangles:
@@ -270,8 +268,7 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
         blocks += [block, bytes(padding)]
         offset += len(block) + padding
     names = [visible(name) for name in window.names]
-    aligned = [window.start, window.end]
-    fields = WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns)
+    fields = WindowHeader(start, end, width, [window.start, window.end], 1 << window.shift, names, columns)
     header = msgspec.json.encode(fields)
     header += b" " * (-(4 + len(header)) % _ALIGN)
     return b"".join((len(header).to_bytes(4, "little"), header, *blocks))

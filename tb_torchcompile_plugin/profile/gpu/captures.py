@@ -68,8 +68,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     """Return every call of a compiled graph in the trace, on any thread."""
     trace, launches = profile.trace, profile.of(launch_calls)
     # torch before 2.11 marks only graphs that have a backward.
-    is_call = slices.is_graph_call if marks_graphs(trace) else slices.is_graph
-    calls = host_slices(trace, is_call)
+    calls = host_slices(trace, slices.is_graph_call if marks_graphs(trace) else slices.is_graph)
     around = first_ancestor(trace.parent, trace.parent[calls], mask_at(calls, len(trace)))
     row = calls[around < 0]
     graphs = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])

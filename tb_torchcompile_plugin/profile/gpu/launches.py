@@ -26,8 +26,6 @@ from tb_torchcompile_plugin.torch_names import caches, kernels, slices
 Device = int | Literal["cpu"]
 
 _CERTAIN = [code for code, name in enumerate(kernels.CATEGORIES) if kernels.is_certain(name)]
-_USERS = kernels.CATEGORIES.index("triton_user")
-_CPP = kernels.CATEGORIES.index("cpp")
 
 
 class Launches(msgspec.Struct, frozen=True):
@@ -116,7 +114,7 @@ def _cpu(profile: Profile) -> Launches:
         device="cpu",
         index=index,
         name=names,
-        category=np.full(len(index), _CPP, np.int64),
+        category=np.full(len(index), kernels.CATEGORIES.index("cpp"), np.int64),
         compile_id=compile_id,
         graph_key=ownership.graph_keys(index),
         dur=trace.dur[index],
@@ -163,7 +161,7 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
         if kernels.is_user_triton(trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]):
             users.add(kernel)
     is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
-    return np.where(is_users, _USERS, category)
+    return np.where(is_users, kernels.CATEGORIES.index("triton_user"), category)
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,8 +96,7 @@ def bounds_in(index: Int64s, trace: Trace) -> Int64s:
 def calling_tracks(profile: Profile) -> Mask:
     """Return by track whether an operator or a runtime call ran on it: threads that called nothing mostly wait."""
     trace = profile.trace
-    calls = trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))
-    return mask_at(trace.track[calls], len(trace.tracks))
+    return mask_at(trace.track[trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))], len(trace.tracks))
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: int) -> None:
@@ -317,12 +316,10 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
     number. is_site: which functions, by their names, are one.
     """
     users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
-    everything = np.arange(len(tree.index), dtype=tree.index.dtype)
-    site = tree.nearest(everything, users)
+    site = tree.nearest(np.arange(len(tree.index), dtype=tree.index.dtype), users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
     forward = forwards(trace, tree)
-    backward = tree.nearest(lost, forward >= 0)
-    site[lost] = values_at(site, values_at(forward, backward))
+    site[lost] = values_at(site, values_at(forward, tree.nearest(lost, forward >= 0)))
     return values_at(trace.name, values_at(tree.index, site))
 
 
