@@ -310,9 +310,8 @@ def _other_rows(data: CompileData) -> str:
     """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
     statuses = [row.status for row in data.of(compilations)]
     exported, elsewhere = (statuses.count(status) for status in _NOT_COMPILED_HERE)
-    parts = [plural(exported, "export")] if exported else []
-    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
-    return ", ".join(parts)
+    packages = f"{plural(elsewhere, 'package')} that another process compiled" if elsewhere else ""
+    return ", ".join(filter(None, (plural(exported, "export") if exported else "", packages)))
 
 
 def phases_s(data: CompileData) -> dict[Phase, float]:

@@ -32,7 +32,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
-from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 SymbolOrigin = Literal["asked", "changed", "data"]
@@ -106,7 +105,7 @@ class FailedGuard(msgspec.Struct, frozen=True):
 
     entry: Annotated[str | None, column_head("Version")]
     text: Annotated[str, column_head("Guard")]
-    kind: Annotated[GuardKind, column_head(unseen=True)]
+    kind: Annotated[names.GuardKind, column_head(unseen=True)]
     source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
     old: Annotated[str | None, column_head("Expected")]  # value that was compiled for
     new: Annotated[str | None, column_head("Actual")]  # value in this call, None where torch does not name it
@@ -286,7 +285,6 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
 def _add_modules(
     row: RecompiledFrame, compiled: list[Compilation], again: list[Recompile]
 ) -> RecompiledFrame:
-    """Add how many modules the versions are for, and what these differ in."""
     modules = max(json.loads(row.metrics.get(records.MODULE_COUNT, "0")) for row in compiled)
     own = [recompile.guards[0] for recompile in again if names.is_of_self(recompile.guard)]
     differences = (names.difference(guard.kind, guard.source or guard.text) for guard in own)
@@ -357,14 +355,14 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
 
     Without compile data: the frames that ran in several versions, or in another one than the first.
     """
-    calls = profile.of(calls_by_id)
-    replace = msgspec.structs.replace
+    calls, replace = profile.of(calls_by_id), msgspec.structs.replace
     if profile.data is not None:
-        rows = []
-        for row in profile.data.of(recompiled_frames):
-            versions = [replace(version, calls=calls[version.compile_id]) for version in row.versions]
-            rows.append(replace(row, versions=versions))
-        return rows
+        return [
+            replace(
+                row, versions=[replace(version, calls=calls[version.compile_id]) for version in row.versions]
+            )
+            for row in profile.data.of(recompiled_frames)
+        ]
     ran = (Version(compile_id, None, count) for compile_id, count in calls.items())
     frames = grouped(ran, lambda version: frame_of(version.compile_id))
     return [

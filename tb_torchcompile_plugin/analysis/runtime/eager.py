@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.columns import (
     share_percent,
     sums,
     us,
+    values_at,
     within,
 )
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -149,9 +150,7 @@ def _why(
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:
     """Return the name code of the user's innermost function around each slice, -1 without a stack."""
-    is_frame = mask_of(trace.cats, slices.PYTHON_FUNCTION.__eq__)
-    if not is_frame.any():
-        return np.full(len(rows), -1, np.int64)
-    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, python_frames.is_user_function)[trace.name]
+    is_frame = mask_of(trace.cats, slices.PYTHON_FUNCTION.__eq__)[trace.cat]
+    is_user_frame = is_frame & mask_of(trace.names, python_frames.is_user_function)[trace.name]
     caller = first_ancestor(trace.parent, trace.parent[rows].astype(np.int64), is_user_frame)
-    return np.where(caller >= 0, trace.name[caller], -1)
+    return values_at(trace.name, caller)

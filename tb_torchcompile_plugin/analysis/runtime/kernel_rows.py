@@ -363,9 +363,8 @@ def distinct_kernels(profile: Profile) -> int:
 def launched_in_steps(profile: Profile, rows: Launches) -> Mask:
     """Return which launches were made inside a step; all where there are no steps."""
     steps = profile.of(StepWindows)
-    if not len(steps):
-        return np.ones(len(rows.index), bool)
-    return launching(steps.windows, profile.trace, rows.launch) >= 0
+    in_step = launching(steps.windows, profile.trace, rows.launch) >= 0
+    return in_step if len(steps) else np.ones_like(in_step)
 
 
 def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:

@@ -25,8 +25,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
-_RECORDS_STACKS = "with_stack=True"
-
 
 class Module(msgspec.Struct, frozen=True):
     """One module as it was called from its callers, or one that a compiled graph names."""
@@ -88,7 +86,7 @@ def modules(profile: Profile) -> Modules:
         nodes += _graph_nodes(owner, paths, len(nodes))
     rows = _in_order(nodes, len(profile.of(gpu_work).index) > 0)
     recorded = PYTHON_FUNCTION in profile.trace.cats
-    return Modules(tuple(_says(rows, recorded)), tuple(rows), None if recorded else _RECORDS_STACKS)
+    return Modules(tuple(_says(rows, recorded)), tuple(rows), None if recorded else "with_stack=True")
 
 
 def _says(rows: list[Module], recorded: bool) -> Iterator[str]:

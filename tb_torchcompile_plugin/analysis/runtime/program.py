@@ -68,7 +68,6 @@ def program(profile: Profile) -> ProgramFacts:
     rows = profile.of(_landmarks)
     known = program_of_data(profile.data) if profile.data else ProgramFacts()
     names = sorted({name for name in device_names(profile.trace).values() if name})
-    on_gpu = bool(len(profile.of(gpu_work).index))
     flop = sum(
         float(np.nansum(work.flop[launched_in_steps(profile, launches)]))
         for launches, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
@@ -76,7 +75,7 @@ def program(profile: Profile) -> ProgramFacts:
     return msgspec.structs.replace(
         known,
         compiled=profile.of(ran_compiled) or bool(known.compiled),
-        devices=names or known.devices or ([] if on_gpu else ["CPU"]),
+        devices=names or known.devices or ([] if len(profile.of(gpu_work).index) else ["CPU"]),
         sizes=_sizes(profile, rows),
         calls=_calls(profile, rows),
         tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
@@ -125,9 +124,8 @@ def _calls(profile: Profile, rows: Int64s) -> dict[str, float]:
 
 def _sizes(profile: Profile, rows: Int64s) -> list[list[int]]:
     texts = profile.trace.texts["input_dims"]
-    counts = Counter(codes_of(profile.trace, "input_dims", rows).tolist())
     sizes = Counter[tuple[int, ...]]()
-    for code, count in counts.items():
+    for code, count in Counter(codes_of(profile.trace, "input_dims", rows).tolist()).items():
         numbers = {int(number) for number in re.findall(r"\d+", texts[code])} if code >= 0 else set()
         sizes[tuple(sorted(numbers - {0, 1}))] += count
     del sizes[()]

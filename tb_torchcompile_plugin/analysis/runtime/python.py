@@ -100,13 +100,8 @@ def _parts(profile: Profile, functions: list[PythonFunction]) -> dict[Whose, flo
     calls = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     calls_ns = int(trace.self_ns[calls & ~mask_of(trace.names, is_step)[trace.name]].sum())
     times = {owner: sum(row.self_us for row in functions if row.owner == owner) for owner in _WHOSE}
-    times["operators"] = us(calls_ns) / profile.of(_steps)
+    times["operators"] = us(calls_ns) / max(len(profile.of(StepWindows)), 1)
     return times
-
-
-def _steps(profile: Profile) -> int:
-    """Return what times are divided by."""
-    return max(len(profile.of(StepWindows)), 1)
 
 
 def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
@@ -118,11 +113,11 @@ def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
     calls = np.bincount(name, minlength=len(names))
     self_ns = sums(name, trace.self_ns[rows], len(names))
     total_ns = sums(name, np.where(outermost, trace.dur[rows], 0), len(names))
-    own_ns, steps = sums(plain, profile.of(site_ns, program_only=True), len(names)), profile.of(_steps)
+    own_ns = sums(plain, profile.of(site_ns, program_only=True), len(names))
+    steps = max(len(profile.of(StepWindows)), 1)
     called = np.flatnonzero(calls)
-    order = called[np.argsort(-self_ns[called], kind="stable")]
     functions = []
-    for code in order.tolist():
+    for code in called[np.argsort(-self_ns[called], kind="stable")].tolist():
         key = names[code]
         frame, is_yours = frame_of(key), is_program_function(key)
         function = PythonFunction(

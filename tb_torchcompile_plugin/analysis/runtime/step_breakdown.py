@@ -395,9 +395,8 @@ def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]
 
 def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, float | None]:
     """Return what explains enough of the excess, and how many µs of it."""
-    largest = max(growth, key=lambda part: growth[part])
     recorded = (part for part in _RECORDED_REASONS if growth[part] >= _MIN_EXPLAINED * excess)
-    reason = next(recorded, largest)
+    reason = next(recorded, max(growth, key=lambda part: growth[part]))
     if growth[reason] < _MIN_EXPLAINED * excess or reason in _NO_REASON:
         return None, None
     return reason, growth[reason]

@@ -76,7 +76,6 @@ def _gpus(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
 
 
 def _threads(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
-    """Yield how long each thread ran any slice."""
     trace = timeline.rows.trace
     for lane in timeline.lanes:
         slices = timeline.slices.get(lane.id)
@@ -138,5 +137,4 @@ def host_inside(timeline: Timeline, start: int, end: int) -> tuple[Int64s, Int64
 
 def _inside(begin: Int64s, stop: Int64s, start: int, end: int) -> Int64s:
     """Return how much of each interval is in [start, end)."""
-    part: Int64s = np.maximum(np.minimum(stop, end) - np.maximum(begin, start), 0)
-    return part
+    return np.asarray(np.maximum(np.minimum(stop, end) - np.maximum(begin, start), 0))

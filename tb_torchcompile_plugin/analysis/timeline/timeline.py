@@ -107,7 +107,8 @@ class Timeline:
 
     def describe(self) -> TimelineLanes:
         """Return the lanes of the timeline."""
-        trace, (starts, ends) = self.profile.trace, self._steps
+        trace, rows = self.profile.trace, self.profile.of(StepWindows).rows
+        starts = trace.ts[rows] - self.origin
         notes = []
         if self.profile.summary is None:
             notes.append(
@@ -115,16 +116,15 @@ class Timeline:
                 "not shown. The handler of this package writes a summary next to each trace"
             )
         elif not has_unix_time(self.profile, self.origin):
-            why = "the trace's clock is not Unix time"
-            notes.append(f"Compile phases and recompiles are not shown: {why}")
-        names = [trace.names[code] for code in trace.name[self.profile.of(StepWindows).rows]]
+            notes.append("Compile phases and recompiles are not shown: the trace's clock is not Unix time")
+        columns = trace.name[rows].tolist(), starts.tolist(), (starts + trace.dur[rows]).tolist()
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
             headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
             duration_ns=self.duration,
             extent=list(self.extent),
             home=list(self.around_step(0)) if len(starts) else [0, self.duration],
-            steps=[StepSpan(*step) for step in zip(names, starts.tolist(), ends.tolist())],
+            steps=[StepSpan(trace.names[name], *window) for name, *window in zip(*columns)],
             lanes=self.lanes,
             categories=list(COLORS),
             notes=notes,
@@ -200,12 +200,6 @@ class Timeline:
             np.concatenate(codes),
             np.concatenate(colors),
         )
-
-    @cached_once
-    def _steps(self) -> tuple[Int64s, Int64s]:
-        rows = self.profile.of(StepWindows).rows
-        starts = self.profile.trace.ts[rows] - self.origin
-        return starts, starts + self.profile.trace.dur[rows]
 
 
 def time_fact(label: str, ns: int | None, title: str = "", unknown: str = "") -> Fact:

@@ -79,7 +79,6 @@ def graph_runs(profile: Profile) -> GraphRuns:
     captures = runtime[mask_of(trace.names, slices.is_capture)[trace.name[runtime]]]
     # Without that of the memory pool, which is empty.
     captures = captures[~Cover(trace, preparing).holds(captures)]
-    of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         return sums(graphs.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
@@ -91,7 +90,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
         backward=ownership.is_backward(row),
         preparations=inside(preparing),
         launches=inside(replays),
-        events=inside(of_replays, launches.events[launches.replay]),
+        events=inside(launches.call[launches.replay], launches.events[launches.replay]),
         recorded=np.asarray((recordings > 0) | (captured > 0)),
     )
 

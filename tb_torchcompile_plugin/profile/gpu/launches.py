@@ -58,9 +58,8 @@ def ran_packages(profile: Profile) -> bool:
     """
     if profile.summary and any(call.kind == caches.LOAD_CALL for call in profile.summary.compiler_calls):
         return True
-    names = profile.of(Ownership).names
     owners = (code for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id).tolist())
-    return any(code >= 0 and caches.is_package(names[code]) for code in owners)
+    return any(code >= 0 and caches.is_package(profile.of(Ownership).names[code]) for code in owners)
 
 
 def groups(rows: Launches) -> list[Int64s]:

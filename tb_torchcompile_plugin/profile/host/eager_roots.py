@@ -119,9 +119,8 @@ class EagerRoots:
         # Regions whose graphs the trace marks: in others nothing separates a graph from what runs next to it.
         marked = marks_graphs(trace)
         marked_regions = [call.index for call in all_calls(profile.of(region_calls)) if marked or call.graphs]
-        broken = Cover(trace, np.array(marked_regions, np.int64))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)
-        inside = ops[broken.holds(ops)]
+        inside = ops[Cover(trace, np.array(marked_regions, np.int64)).holds(ops)]
         self.in_regions, _ = self._roots(inside[~graphs.holds(inside)], graphs)
 
     def launched_ns(self, steps: StepWindows) -> int:

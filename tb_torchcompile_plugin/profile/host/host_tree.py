@@ -276,10 +276,9 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
     The External id names it; where there is none, it is the innermost operator or label around the launch.
     """
     named = values_at(tree.place, trace.op_of()[gpu])
-    launch = values_at(tree.place, trace.launch_of()[gpu])
     unnamed = named < 0
     is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
-    named[unnamed] = tree.nearest(launch[unnamed], is_call)
+    named[unnamed] = tree.nearest(values_at(tree.place, trace.launch_of()[gpu[unnamed]]), is_call)
     return named
 
 

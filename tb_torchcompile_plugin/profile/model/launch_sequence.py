@@ -104,11 +104,10 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     no_call = np.zeros(count, bool)
     marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
     loop = profile.of(StepWindows).tracks[:1].tolist() or [-1]
-    track = np.concatenate((np.full(count, loop[0]), trace.track[rows]))
     steps, counted = max(len(marks) - 1, 1), profile.of(steady_steps)
     sequence = LaunchSequence(
         row=row[order],
-        track=track[order],
+        track=np.concatenate((np.full(count, loop[0]), trace.track[rows]))[order],
         begin=begin[order],
         end=np.concatenate((moments, trace.ts[rows] + trace.dur[rows]))[order],
         launches=np.concatenate((no_call, launches))[order],
