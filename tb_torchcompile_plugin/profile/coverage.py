@@ -217,8 +217,7 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
 
 def _times(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
-    dropped = trace.implausible()
-    if len(dropped):
+    if len(dropped := trace.implausible()):
         launch, steps = trace.launch_of()[dropped], profile.of(StepWindows)
         yield CoverageRow(
             kind="times",
@@ -251,8 +250,7 @@ def _graph_times(profile: Profile) -> Iterator[CoverageRow]:
 
 def _truncation(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
-    lost = [notice for notice in trace.notices if notice.is_missing_something]
-    if lost:
+    if lost := [notice for notice in trace.notices if notice.is_missing_something]:
         yield CoverageRow(
             kind="truncation" if any(notice.is_truncated for notice in lost) else "events",
             level="partial",

@@ -166,8 +166,7 @@ def autotuning_headline(data: CompileData) -> str:
         ("compile", "while compiling"),
         ("run", "on the first run, which is not compile time"),
     ):
-        time_s = sum(row.time_s or 0 for row in rows if row.where == where)
-        if time_s:
+        if time_s := sum(row.time_s or 0 for row in rows if row.where == where):
             times.append(f"{duration(1e6 * time_s)} {words}")
     what = f"{plural(len(tried), 'choice')} among {plural(sum(tried), 'configuration')}"
     took = f" took {', and '.join(times)}" if times else " were made"

@@ -97,11 +97,12 @@ def _span_of_graph(data: CompileData) -> dict[int, PhaseSpan]:
         for recording in row.recordings
     )
     spans = grouped(data.of(logged_spans, RECORDING), lambda span: span.key.compile_id)
-    span_of: dict[int, PhaseSpan] = {}
-    for compile_id, pairs in grouped(graphs, lambda pair: pair[1]).items():
-        if len(pairs) == len(spans.get(compile_id, ())):
-            span_of.update((graph, span) for (graph, _), span in zip(pairs, spans[compile_id]))
-    return span_of
+    return {
+        graph: span
+        for compile_id, pairs in grouped(graphs, lambda pair: pair[1]).items()
+        if len(pairs) == len(spans.get(compile_id, ()))
+        for (graph, _), span in zip(pairs, spans[compile_id])
+    }
 
 
 def _step(profile: Profile, span: PhaseSpan) -> str | None:

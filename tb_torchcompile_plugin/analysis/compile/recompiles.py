@@ -234,10 +234,8 @@ def _with_new_value(guard: FailedGuard, changes: list[DynamicChange], values: di
     if guard.new is not None or guard.old is None:
         return guard
     sources = (guard.source, f"L['{guard.source}']")
-    for change in changes:
-        if change.source in sources and change.before == guard.old:
-            return msgspec.structs.replace(guard, new=change.now)
-    return msgspec.structs.replace(guard, new=values.get(guard.source or ""))
+    now = (change.now for change in changes if change.source in sources and change.before == guard.old)
+    return msgspec.structs.replace(guard, new=next(now, values.get(guard.source or "")))
 
 
 def recompiles_headline(data: CompileData) -> str:

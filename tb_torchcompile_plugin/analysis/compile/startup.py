@@ -193,11 +193,9 @@ def _missed(starts: Starts) -> Iterator[str]:
             f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have saved "
             f"up to {duration(would_save / 1000)} of compiling."
         )
-    cause = next((row for _, row in starts.of(differences) if row.avoidable), None)
-    if cause:
+    if cause := next((row for _, row in starts.of(differences) if row.avoidable), None):
         yield f"The first miss that another process explains differs from {cause.than} in {cause.what}."
-    for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):
-        yield f"{reason}."
+    yield from (f"{reason}." for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"))
 
 
 def _transferred(row: CacheTransfer) -> str:

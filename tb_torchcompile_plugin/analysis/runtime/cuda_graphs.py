@@ -340,8 +340,7 @@ def _says(
 def _headline(rows: Sequence[GraphedFunction]) -> str:
     if not rows:
         return 'CUDA graphs are off (`mode="reduce-overhead"` turns them on).'
-    unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
-    if unused:
+    if unused := [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]:
         return "Not all CUDA graphs are replayed: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:

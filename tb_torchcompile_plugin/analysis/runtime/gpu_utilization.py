@@ -208,8 +208,7 @@ def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in a step, and the verdict; None without GPU events, or a step that has all."""
     if not profile.of(idle_gaps):
         return None
-    steady = profile.of(profile_steps.steady_steps)
-    if steady:
+    if steady := profile.of(profile_steps.steady_steps):
         parts, overhead_us = profile.of(step_parts), profile.of(profile_steps.step_time).overhead_us
         counted = steady.rows
     else:

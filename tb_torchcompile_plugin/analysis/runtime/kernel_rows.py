@@ -98,8 +98,7 @@ def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
         keys, _ = distinct(*(column[in_graph] for column in columns))
         by_top: dict[int, Call] = {}
         for (compile_id, key), calls in grouped(keys.T.tolist(), lambda row: (row[0], row[1])).items():
-            graph = code.graph(ownership.name(compile_id), ownership.name(key))
-            if graph is not None:
+            if graph := code.graph(ownership.name(compile_id), ownership.name(key)):
                 by_top |= _matched(trace, graph, [(top, execution) for *_, top, execution in calls])
         lines[rows.device] = ExternLines(tops, executions, trace.ts[rows.index], by_top)
     return lines

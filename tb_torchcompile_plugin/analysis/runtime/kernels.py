@@ -207,8 +207,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
 
 def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: Int64s) -> Direction | None:
     """Return the direction of its graph, otherwise of the launch; unknown in eager code that is not backward."""
-    graph = profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key)
-    if graph is not None:
+    if graph := profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key):
         return graph.direction
     if rows.backward[indices].all():
         return "backward"

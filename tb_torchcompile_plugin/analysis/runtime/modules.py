@@ -161,9 +161,11 @@ def _called_modules(profile: Profile) -> list[_Node]:
 
 def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, dict[str, _Node]]:
     """Return the modules that a graph names, by path: by the module that ran it, otherwise by the compiled frame."""
-    frames: dict[str, str] = {}
-    for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
-        frames[compile_id] = f"{source_lines.without_resume(row.function)} ({row.file.rpartition('/')[2]})"
+    compiled = forward_compilations(profile.summary) if profile.summary else {}
+    frames = {
+        compile_id: f"{source_lines.without_resume(row.function)} ({row.file.rpartition('/')[2]})"
+        for (_, compile_id), row in compiled.items()
+    }
 
     def owner(launches: source_lines.LineLaunches) -> int | str:
         compile_id = launches.kernel.compile_id or ""

@@ -142,8 +142,7 @@ def differences(
     first = names[0][:1].upper() + names[0][1:]
     scripts = [file_name(run.script) for run in (a, b)]
     is_same_script = bool(scripts[0]) and scripts[0] == scripts[1]
-    work = _other_work(a, b, names)
-    if work:
+    if work := _other_work(a, b, names):
         yield ("work" if is_same_script else "program"), work
     elif work is None and all(scripts) and not is_same_script:
         yield "program", f"{first} ran `{scripts[0]}`, {names[1]} `{scripts[1]}`."
@@ -230,8 +229,7 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
 def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:
     if is_other_program(a, b):
         return False
-    common = _common(a, b)
-    if common is not None:
+    if (common := _common(a, b)) is not None:
         return common >= _SURELY_COMMON
     return bool(a.script) and file_name(a.script) == file_name(b.script)
 

@@ -85,9 +85,8 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
     """Return the profiled steps on the clock of each device: from the first work that a step launched to the next."""
     steps = profile.of(StepWindows)
-    items = {}
-    for gpu in profile.of(steps_by_gpu) if len(steps.rows) else ():
-        items[gpu.device] = [
+    return {
+        gpu.device: [
             Item(
                 name=steps.names[step],
                 start=begin - origin,
@@ -98,7 +97,8 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
             )
             for step, begin, length in zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         ]
-    return items
+        for gpu in (profile.of(steps_by_gpu) if len(steps.rows) else ())
+    }
 
 
 def _regions(profile: Profile, origin: int) -> list[Item]:
@@ -215,8 +215,7 @@ def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, i
     """
     slices = {}
     for device, gaps in profile.of(idle_gaps).items():
-        inner = gaps.inner()
-        if len(inner):
+        if len(inner := gaps.inner()):
             longest = inner.take(np.sort(np.argsort(inner.starts - inner.ends, kind="stable")[:_MAX_GAPS]))
             items = partial(_gap_items, profile, longest, origin)
             drawn = ItemSlices(longest.starts - origin, longest.ends - longest.starts, items)

@@ -189,8 +189,7 @@ class Palette:
         """Return the colors of rows as indices into `COLORS`."""
         cats = np.asarray(self._trace.cat[rows], np.int64)
         colors = self._by_cat[cats]
-        with_category = np.flatnonzero(self._has_category[cats])
-        if len(with_category):
+        if len(with_category := np.flatnonzero(self._has_category[cats])):
             names = np.asarray(self._trace.name[rows[with_category]], np.int64)
             keys, inverse = np.unique(names * len(self._by_cat) + cats[with_category], return_inverse=True)
             codes = [self._color(*divmod(key, len(self._by_cat))) for key in keys.tolist()]

@@ -83,8 +83,7 @@ def _threads(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
             rows = timeline.rows.touching(slices.track, start, end)
             rows = rows[trace.depth[rows] == 0]
             begin = trace.ts[rows] - timeline.origin
-            busy = int(_inside(begin, begin + trace.dur[rows], start, end).sum())
-            if busy:
+            if busy := int(_inside(begin, begin + trace.dur[rows], start, end).sum()):
                 yield busy_fact(lane.title, busy, share_percent(busy, end - start))
 
 

@@ -148,9 +148,7 @@ def _first_match(
         change[np.searchsorted(times, layer.ends)] -= 1
         on[kind] = np.cumsum(change) > 0
     conditions = conditions_of(on)
-    cause = np.full(len(times), len(conditions), np.int8)
-    for code in reversed(range(len(conditions))):
-        cause[conditions[code]] = code
+    cause = np.select(conditions, range(len(conditions)), len(conditions)).astype(np.int8)
     changed = np.diff(cause, prepend=-1) != 0
     return times[changed], cause[changed]
 

@@ -81,8 +81,7 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
     # such a kernel.
     is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, slices.is_replay)[trace.name[launch]]
     for name in np.unique(names[is_lost]).tolist():
-        graph = code.defined_once.get(trace.names[name])
-        if graph is not None:
+        if graph := code.defined_once.get(trace.names[name]):
             rows = (names == name) & is_lost
             compile_id[rows] = ownership.code(graph.compile_id)
             graph_key[rows] = ownership.code(graph.graph_key) if graph.graph_key else -1
