@@ -9,7 +9,7 @@ from profiles import GraphProgram, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport, dynamic_shapes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
-from traces import slice_
+from traces import region, slice_
 
 SIZE = "L['x'].size()[0]"
 
@@ -58,7 +58,7 @@ def multiplied(folder: Path, dims: object, summary: CompileSummary) -> DynamicSh
     """What is said of one compiled product of these dimensions."""
     shapes: dict[str, Any] = {"Input Dims": dims}
     events = [
-        slice_("Torch-Compiled Region: 0/0", 0, 50),
+        region("0/0", 0, 50),
         slice_("## Call CompiledFxGraph k ##", 5, 40),
         slice_("aten::mm", 10, 5, **shapes),
     ]

@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.analysis.formatting import significant
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport, cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.profile.gpu.captures import graph_runs
-from traces import Event, kernel, slice_
+from traces import Event, kernel, region, slice_, step
 
 STATES = {
     "stable": {"replayed"},
@@ -107,11 +107,7 @@ def test_what_keeps_graphs_from_serving_is_found(programs: dict[str, GraphProgra
 
 
 def graph_call(at: float, *inside: Event) -> list[Event]:
-    return [
-        slice_("Torch-Compiled Region: 0/0", at, 90),
-        slice_("## Call CompiledFxGraph k ##", at + 5, 80),
-        *inside,
-    ]
+    return [region("0/0", at, 90), slice_("## Call CompiledFxGraph k ##", at + 5, 80), *inside]
 
 
 def replay(at: float, correlation: int) -> list[Event]:
@@ -135,7 +131,7 @@ def summary_of(*reasons: str) -> CompileSummary:
 def test_torchs_objects_say_why(tmp_path: Path) -> None:
     record = slice_("CUDAGraphNode.record", 30, 30)
     events = [
-        *(slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation") for step in range(3)),
+        *(step(number, 100 * number, 100) for number in range(3)),
         *graph_call(5, record, *replay(70, 1)),
         *graph_call(105, record | {"ts": 130}, *replay(170, 2)),
         *graph_call(205, *replay(240, 3)),

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
 )
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepRow, step_rows
 from tb_torchcompile_plugin.profile.gpu.idle import HOST_KINDS
-from traces import Event, kernel, launch, slice_, step, write_trace
+from traces import Event, frame, kernel, launch, slice_, step, write_trace
 
 
 def report(path: Path) -> GpuUtilization:
@@ -191,7 +191,7 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
 def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
     events = [
         step(1, 0, 100),
-        slice_("train.py(3): f", 5, 80, "python_function"),
+        frame("train.py(3): f", 5, 80),
         slice_("aten::mul", 30, 20),
         slice_("cudaMalloc", 35, 5, "cuda_runtime"),
         *launched("cudaLaunchKernel", 0, 1, (2, 8)),
