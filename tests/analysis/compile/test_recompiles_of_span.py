@@ -43,10 +43,8 @@ def test_a_refused_version_is_no_version():
 
 
 def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
-    rows = [
-        compiled("0/0", -50, -10),
-        *(compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))),
-    ]
+    rows = [compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))]
+    rows.insert(0, compiled("0/0", -50, -10))
     summary = pb.CompileSummary(
         compilations=rows, recompiles=[pb.Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
     )
@@ -81,15 +79,10 @@ def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
 
 
 def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
-    summary = pb.CompileSummary(
-        compilations=[compiled("0/1", 108, 150)],
-        recompiles=[pb.Recompile(key=pb.CompileKey(compile_id="0/1"))],
-    )
-    events = [
-        *(step(n, ts, 100) for n, ts in ((1, 0), (2, 100))),
-        slice_("_compile.compile_inner (dynamo_timed)", 95, 40),
-        slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0),
-    ]
+    summary = pb.CompileSummary(compilations=[compiled("0/1", 108, 150)])
+    summary.recompiles.add(key=pb.CompileKey(compile_id="0/1"))
+    events = [step(1, 0, 100), step(2, 100, 100), slice_("_compile.compile_inner (dynamo_timed)", 95, 40)]
+    events.append(slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0))
     (moment,) = joined(tmp_path, events, summary)
     assert moment.step == "ProfilerStep#1"
 
