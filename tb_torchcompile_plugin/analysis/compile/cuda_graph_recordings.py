@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -83,7 +84,7 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
                     recording_us=us(span.duration_ns) if span else None,
                 )
             )
-    return sorted(rows, key=lambda row: row.graph_id or 0) or _logged_recordings(profile, data)
+    return sorted(rows, key=lambda row: row.graph_id or 0) or [*_logged_recordings(profile, data)]
 
 
 def _span_of_graph(data: CompileData) -> dict[int, PhaseSpan]:
@@ -109,7 +110,7 @@ def _step(profile: Profile, span: PhaseSpan) -> str | None:
     return step_around(profile, span.start_ns + span.duration_ns // 2 - profile.trace.base_ns)
 
 
-def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecording]:
+def _logged_recordings(profile: Profile, data: CompileData) -> Iterator[GraphRecording]:
     recordings = data.of(logged_spans, RECORDING)
     recorded = Counter(span.key.compile_id for span in recordings)
     prepared = Counter(span.key.compile_id for span in data.of(logged_spans, NEW_FUNCTION))
@@ -117,23 +118,19 @@ def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecordi
     # The compile ids with symbolic sizes of which torch prepared a function for each recording.
     by_size = {name for name, times in recorded.items() if 1 < times <= prepared[name] and name in symbols}
     seen = set[str]()
-    rows = []
     for span, direction in zip(recordings, _logged_directions(data)):
         compile_id = span.key.compile_id
         reason: record.Reason | None = None
         if compile_id in by_size:
             reason = "size" if compile_id in seen else "first"
         seen.add(compile_id)
-        rows.append(
-            GraphRecording(
-                compile_id=compile_id,
-                direction=direction,
-                reason=reason,
-                step=_step(profile, span),
-                recording_us=us(span.duration_ns),
-            )
+        yield GraphRecording(
+            compile_id=compile_id,
+            direction=direction,
+            reason=reason,
+            step=_step(profile, span),
+            recording_us=us(span.duration_ns),
         )
-    return rows
 
 
 def _logged_directions(data: CompileData) -> list[record.Direction | None]:

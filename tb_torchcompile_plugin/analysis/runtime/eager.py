@@ -3,6 +3,7 @@
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -82,7 +83,10 @@ def eager_time(profile: Profile) -> EagerTime:
         share_percent=share,
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
-        ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
+        ops=sorted(
+            [*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
+            key=lambda op: (op.kind == "graph_break", -op.host_us, op.name),
+        ),
     )
 
 
@@ -102,8 +106,8 @@ def _headline(
     return f"Eager operators take {host} on the host{part}{gpu}.{more}"
 
 
-def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
-    """Return one row for each operator, kind and calling function, most host time first."""
+def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> Iterator[EagerOp]:
+    """Yield one row for each operator, kind and calling function."""
     trace = profile.trace
     conditions = [
         Cover(trace, host_slices(trace, slices.is_optimizer)).holds(roots.row),
@@ -117,11 +121,10 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     count = keys.shape[1]
     host, device = (sums(row_of, ns, count) for ns in (roots.host_ns, roots.device_ns))
     calls = np.bincount(row_of, minlength=count)
-    rows = []
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
         frame = python_frames.frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function, _ = frame or (None, None, None, None)
-        op = EagerOp(
+        yield EagerOp(
             name=operators.node_name(trace.names[name]),
             kind=kind or _KINDS[code],
             function=function,
@@ -132,8 +135,6 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
             host_us=us(host[row]),
             device_us=us(device[row]) if gpu else None,
         )
-        rows.append(op)
-    return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
 def _why(
