@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import artifacts as names
+from tb_torchcompile_plugin.torch_names.artifacts import Language
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -34,7 +35,7 @@ class Artifact(msgspec.Struct, frozen=True):
     # which output of inductor within the compilation it belongs to, from 0; None before that stage
     graph: int | None
     encoding: str
-    language: names.Language
+    language: Language
     bytes: int | None  # of the text in UTF-8, None where unknown
 
 
