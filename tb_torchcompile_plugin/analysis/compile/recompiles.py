@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
+from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 SymbolOrigin = Literal["asked", "changed", "data"]
@@ -105,7 +106,7 @@ class FailedGuard(msgspec.Struct, frozen=True):
 
     entry: Annotated[str | None, column_head("Version")]
     text: Annotated[str, column_head("Guard")]
-    kind: Annotated[names.GuardKind, column_head(unseen=True)]
+    kind: Annotated[GuardKind, column_head(unseen=True)]
     source: Annotated[str | None, column_head(unseen=True)]  # what is guarded
     old: Annotated[str | None, column_head("Expected")]  # value that was compiled for
     new: Annotated[str | None, column_head("Actual")]  # value in this call, None where torch does not name it
