@@ -23,6 +23,16 @@ def step(number: int, ts: float, dur: float) -> Event:
     return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
 
 
+def frame(name: str, ts: float, dur: float, tid: int = MAIN) -> Event:
+    """A call of a Python function."""
+    return slice_(name, ts, dur, "python_function", tid)
+
+
+def region(compile_id: str, ts: float, dur: float, tid: int = MAIN) -> Event:
+    """A call of a compiled region."""
+    return slice_(f"Torch-Compiled Region: {compile_id}", ts, dur, tid=tid)
+
+
 def in_steps(*make: Event, every: float, length: float | None = None, number: int = 3) -> list[Event]:
     """So many steps, one each `every` µs and so long, each with these events at these times from its begin on."""
     events: list[Event] = []
@@ -52,10 +62,9 @@ def kernel(
     return {"ph": "X", "cat": cat, "name": name, **place, "ts": ts, "dur": dur, "args": args}
 
 
-def compiled_call(compile_id: str, region: tuple[float, float], graph: tuple[float, float]) -> list[Event]:
+def compiled_call(compile_id: str, call: tuple[float, float], graph: tuple[float, float]) -> list[Event]:
     """A call of a compiled region with the graph in it: (start, duration) of each."""
-    name = f"## Call CompiledFxGraph key{compile_id} ##"
-    return [slice_(f"Torch-Compiled Region: {compile_id}", *region), slice_(name, *graph)]
+    return [region(compile_id, *call), slice_(f"## Call CompiledFxGraph key{compile_id} ##", *graph)]
 
 
 def memory_event(

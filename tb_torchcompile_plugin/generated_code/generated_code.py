@@ -143,7 +143,6 @@ class GraphCode:
 
     @cached_once
     def _modules_at(self) -> dict[tuple[str, int], list[str]]:
-        """The modules of the captured nodes at each line."""
         pairs = ((node, self.user_nodes[node]) for node in self._captured_modules if node in self.user_nodes)
         by_line = grouped(pairs, lambda pair: (pair[1].file, pair[1].line))
         return {line: [self._captured_modules[node] for node, _ in rows] for line, rows in by_line.items()}
@@ -211,9 +210,8 @@ class GraphCode:
         They are of the graph after post-grad passes, otherwise of the one that dynamo captured; None where neither was
         recorded, or has none of them.
         """
-        if isinstance(part, Definition) and not (part.nodes or part.source_nodes):
-            consumer = self._consumer(part)
-            part = [consumer] if consumer else []
+        if isinstance(part, Definition) and (consumer := self._consumer(part)):
+            part = [consumer]
         if isinstance(part, Definition):
             nodes, source_nodes = part.nodes, part.source_nodes
         else:
@@ -287,10 +285,9 @@ class GeneratedCode:
             for graph in data.summary.graphs:
                 key = key_of(graph.key)
                 rows = data.of(artifacts, *key)
-                if is_ahead_of_time(graph.key.compile_id):
-                    captured = [row for row in rows if row.name == EXPORTED_GRAPH]
-                else:
-                    captured = [row for row in rows if is_captured_graph(row.name)]
+                is_exported = is_ahead_of_time(graph.key.compile_id)
+                is_captured = EXPORTED_GRAPH.__eq__ if is_exported else is_captured_graph
+                captured = [row for row in rows if is_captured(row.name)]
                 texts = [row for row in rows if row.graph == number_of[key]]
                 number_of[key] += 1
                 before = [row for row in rows if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]

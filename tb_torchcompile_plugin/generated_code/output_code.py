@@ -10,7 +10,6 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import msgspec
 
@@ -20,15 +19,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import artifacts as names
-from tb_torchcompile_plugin.torch_names.artifacts import (
-    GRAPH_STAGE,
-    Language,
-    is_backward,
-    language_of,
-    rank_in_stage,
-    stage_of,
-    title_of,
-)
+from tb_torchcompile_plugin.torch_names.artifacts import Language
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -66,7 +57,7 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
     for number, row in enumerate(data.summary.artifacts):
         if key_of(row.key) not in keys:
             continue
-        is_of_graph = stage_of(row.name) == GRAPH_STAGE
+        is_of_graph = names.stage_of(row.name) == names.GRAPH_STAGE
         if is_of_graph:
             # torch writes graph by graph: a name that occurs again begins the next.
             if row.name in names_of_graph:
@@ -74,17 +65,17 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
             names_of_graph.add(row.name)
         graph = graphs[index] if is_of_graph and index < len(graphs) else None
         # The direction by name; otherwise that of the graph's code; otherwise by when it was written.
-        backward = is_backward(row.name)
+        backward = names.is_backward(row.name)
         if backward is None:
             backward = (graph.direction if graph is not None else row.direction) == BACKWARD
-        language = language_of(row.name, row.encoding)
+        language = names.language_of(row.name, row.encoding)
         if row.name == OUTPUT_CODE and graph is not None:
             language = "cpp" if graph.output_code_file.endswith((".cpp", ".cu", ".h")) else "python"
         rows.append(
             Artifact(
                 id=number,
                 name=row.name,
-                title=title_of(row.name) + (f" of {row.subgraph}" if row.subgraph else ""),
+                title=names.title_of(row.name) + (f" of {row.subgraph}" if row.subgraph else ""),
                 attempt=row.attempt,
                 direction="backward" if backward else "forward",
                 graph=index if is_of_graph else None,
@@ -94,7 +85,13 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
             )
         )
     return sorted(
-        rows, key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, rank_in_stage(row.name))
+        rows,
+        key=lambda row: (
+            names.stage_of(row.name),
+            row.attempt,
+            row.graph or 0,
+            names.rank_in_stage(row.name),
+        ),
     )
 
 
@@ -111,9 +108,6 @@ def frames(stack: Iterable[FrameMessage]) -> list[Frame]:
         Frame(row.file, row.line, row.function, row.source if row.HasField("source") else None)
         for row in stack
     ]
-
-
-Owner = TypeVar("Owner")
 
 
 @dataclass(frozen=True)

@@ -147,8 +147,7 @@ def common_module(paths: Iterable[str]) -> str:
 def _modules_taken(statement: str) -> list[str]:
     """Return the modules whose parameters a line takes, not counting what it deletes after it (`x = None`)."""
     words = artifacts.WORD.findall(statement.partition(";")[0].partition("=")[2])
-    paths = map(artifacts.state_path, words)
-    return list(dict.fromkeys(path for path in paths if path is not None))
+    return list(dict.fromkeys(path for path in map(artifacts.state_path, words) if path is not None))
 
 
 def _calls_of_functions(nodes: list[str], frames: dict[str, Frame]) -> Iterator[list[str]]:

@@ -187,8 +187,7 @@ def order_of(codes: Int64s) -> Int64s:
     """Return the stable order of codes. numpy sorts those of 16 bits in a tenth of the time."""
     # Below 0, for a type with a sign: together with one without numpy would take floats.
     widest = min(int(codes.min(initial=0)), -1 - int(codes.max(initial=0)))
-    small = np.min_scalar_type(widest)
-    return np.argsort(codes.astype(small, copy=False), kind="stable")
+    return np.argsort(codes.astype(np.min_scalar_type(widest), copy=False), kind="stable")
 
 
 def ordinals(groups: Int64s) -> Int64s:
@@ -252,10 +251,8 @@ def package_calls(trace: Trace) -> Int64s:
 
 
 def by_track(trace: Trace, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
-    """Yield each thread with its share of the rows."""
-    tracks = trace.track[rows]
-    for track in np.unique(tracks):
-        yield int(track), rows[tracks == track]
+    """Return each thread with its share of the rows."""
+    return ((int(trace.track[same[0]]), same) for same in groups_of_equal(rows, trace.track))
 
 
 class Cover:
@@ -264,8 +261,8 @@ class Cover:
     def __init__(self, trace: Trace, rows: Int64s) -> None:
         self._trace = trace
         self._tracks = {
-            int(trace.track[same[0]]): union(trace.ts[same], trace.ts[same] + trace.dur[same])
-            for same in groups_of_equal(rows, trace.track)
+            track: union(trace.ts[same], trace.ts[same] + trace.dur[same])
+            for track, same in by_track(trace, rows)
         }
 
     def on(self, track: int) -> Intervals:

@@ -107,7 +107,6 @@ def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
     yield CoverageRow(
         kind="thread_operators",
         level="insufficient" if count > _INSUFFICIENT * len(calls) else "partial",
-        steps=[],
         count=len(tracks),
         of=len(np.unique(trace.track[calls])),
         sentence=f"Thread {threads} launched {count:,} of {len(calls):,} kernels, but its operators were not "
@@ -162,10 +161,8 @@ def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
 def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
     """Yield events of unsupported categories, such as those of other devices."""
     trace = profile.trace
-    unread = np.array(
-        [cat not in slices.TORCH_CATS and cat not in slices.PROFILER_CATS for cat in trace.cats] or [False]
-    )
-    rows = np.flatnonzero(unread[trace.cat])
+    read = {*slices.TORCH_CATS, *slices.PROFILER_CATS}
+    rows = np.flatnonzero(mask_of(trace.cats, lambda cat: cat not in read)[trace.cat])
     if len(rows):
         cats = sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})
         on_device = bool(((trace.device[rows] >= 0) | (trace.stream[rows] >= 0)).any())
@@ -220,14 +217,12 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
 
 def _times(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
-    dropped = trace.implausible()
-    if len(dropped):
+    if len(dropped := trace.implausible()):
         launch, steps = trace.launch_of()[dropped], profile.of(StepWindows)
-        incomplete = steps.holding(trace.ts[launch[launch >= 0]])
         yield CoverageRow(
             kind="times",
             level="partial",
-            steps=_names(steps, incomplete),
+            steps=_names(steps, steps.holding(trace.ts[launch[launch >= 0]])),
             count=len(dropped),
             of=len(trace),
             sentence=f"{len(dropped):,} events have implausible times, for example kernels that begin before their "
@@ -255,11 +250,9 @@ def _graph_times(profile: Profile) -> Iterator[CoverageRow]:
 
 def _truncation(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
-    lost = [notice for notice in trace.notices if notice.is_missing_something]
-    if lost:
-        is_cut = any(notice.is_truncated for notice in lost)
+    if lost := [notice for notice in trace.notices if notice.is_missing_something]:
         yield CoverageRow(
-            kind="truncation" if is_cut else "events",
+            kind="truncation" if any(notice.is_truncated for notice in lost) else "events",
             level="partial",
             count=len(lost),
             of=trace.events,

@@ -68,10 +68,8 @@ def busy_until(stream: Int64s, end: Int64s, free: Int64s | None = None) -> Int64
 
     free: by stream when it was done with all before; in the far past by default.
     """
-    until = np.full(len(end), np.iinfo(np.int64).min)
+    until = np.full(len(end), np.iinfo(np.int64).min) if free is None else free[stream]
     for rows in groups_of_equal(np.arange(len(end)), stream):
-        if free is not None:
-            until[rows] = free[stream[rows[0]]]
         until[rows[1:]] = np.maximum(np.maximum.accumulate(end[rows])[:-1], until[rows[1:]])
     return until
 

@@ -95,10 +95,9 @@ class Level(NamedTuple):
 
     def window(self, groups: range, start: int, end: int, shift: int) -> MergedSlices:
         """Return what is needed for the runs of level `shift` that touch [start, end)."""
-        starts = self.runs.start
         parts = []
         for low, high in zip(self.bounds[groups.start : groups.stop], self.bounds[groups.start + 1 :]):
-            first, last = np.searchsorted(starts[low:high], (start - (1 << shift), end))
+            first, last = np.searchsorted(self.runs.start[low:high], (start - (1 << shift), end))
             parts.append(np.arange(low + max(first - 1, 0), low + last))
         return self.runs.take(np.concatenate(parts) if parts else np.zeros(0, np.int64))
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
-from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import (
+    Floats,
     Int64s,
     Intervals,
     distinct,
@@ -212,15 +212,12 @@ def _loop(stacks: list[tuple[int, ...]]) -> int:
 
 def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> int:
     """Return the innermost line that two stacks share below the loop, -1 for none."""
-    shared = -1
-    for one, other in zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:]):
-        if one != other:
-            break
-        shared = one
-    return shared
+    pairs = zip(sampled.stacks[first][loop:], sampled.stacks[second][loop:])
+    shared = [line for line, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return shared[-1] if shared else -1
 
 
-def _places(profile: Profile, track: int, times: Int64s) -> columns.Floats:
+def _places(profile: Profile, track: int, times: Int64s) -> Floats:
     """Return where in a step these times are, the same for the same slices of all steps; -1 outside of steps."""
     windows, moments, places, length = profile.of(_step_places, track)
     step = within(windows, times)
@@ -255,8 +252,7 @@ def _numbers_in_step(name: Int64s, step: Int64s, steps: int) -> tuple[Int64s, in
 
     0 for those that it does not have.
     """
-    occurrence = ordinals(distinct(step, name)[1])
-    slice_ = distinct(name, occurrence)[1]
+    slice_ = distinct(name, ordinals(distinct(step, name)[1]))[1]
     middle = np.argsort(np.bincount(step, minlength=steps), kind="stable")[steps // 2]
     of_middle = slice_[step == middle]
     number = np.zeros(slice_.max(initial=-1) + 1, np.int64)

@@ -299,8 +299,7 @@ def are_followed(steps: StepWindows) -> Mask:
     """Return which steps are followed by the next one: the schedule numbers them, and marks may be missing."""
     followed = np.ones(len(steps), bool)
     if steps.source == "profiler":
-        numbers = np.array([slices.step_number(name) for name in steps.names])
-        followed[:-1] = np.diff(numbers) == 1
+        followed[:-1] = np.diff(np.array([slices.step_number(name) for name in steps.names])) == 1
     return followed
 
 

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.runtime.source_lines import line_launches
 from tb_torchcompile_plugin.profile.gpu.captures import graph_origins
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import Event, kernel, slice_, write_trace
+from traces import Event, frame, kernel, slice_, write_trace
 
 REAL = Path(__file__).parents[1] / "data" / "2.11.0" / "engine"
 BATCH = "execute_context_0(0)_generation_{0}({0})"
@@ -60,8 +60,8 @@ def _capture(*graphs: Sequence[str], label: str = "") -> list[Event]:
         events.append(slice_("cudaStreamBeginCapture", at + 1, 1, "cuda_runtime", correlation=next(ids)))
         for place, module in enumerate(modules):
             begin = at + 10 + 10 * place
-            events.append(slice_("model.py(7): forward", begin, 9, "python_function"))
-            events.append(slice_(f"nn.Module: {module}", begin + 1, 7, "python_function"))
+            events.append(frame("model.py(7): forward", begin, 9))
+            events.append(frame(f"nn.Module: {module}", begin + 1, 7))
             events.append(slice_("aten::mm", begin + 2, 5))
             events.append(slice_("cudaLaunchKernel", begin + 3, 1, "cuda_runtime", correlation=next(ids)))
         # work of another thread, which runs at once

@@ -16,15 +16,11 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     region_calls,
     resumes,
 )
-from traces import AUTOGRAD, kernel, slice_, write_trace
+from traces import AUTOGRAD, kernel, region, slice_, step, write_trace
 
 
 def lookup(ts, dur):
     return slice_("TorchDynamo Cache Lookup", ts, dur)
-
-
-def region(compile_id, ts, dur):
-    return slice_(f"Torch-Compiled Region: {compile_id}", ts, dur)
 
 
 def pregraph(ts, dur):
@@ -49,7 +45,7 @@ def priced(folder, events, resumed=(), breaks=None):
 ONE_BREAK = [
     *(lookup(0, 5), region("0/0", 6, 94), pregraph(8, 2), prologue(11, 3), *graph(20, 10)),
     *(lookup(45, 4), region("1/0", 50, 45), pregraph(52, 3), *graph(60, 20)),
-    slice_("ProfilerStep#3", 0, 200, "user_annotation"),
+    step(3, 0, 200),
 ]
 
 
@@ -65,13 +61,8 @@ def test_a_break_lasts_from_graph_to_graph(tmp_path):
 
 def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_path):
     compiling = [slice_(name, 36, 8) for name in ("entire_frame_compile (dynamo_timed)", "compile_inner")]
-    events = [
-        *ONE_BREAK,
-        *compiling,
-        kernel("triton_poi_fused_0", 25, 10),
-        kernel("triton_poi_fused_0", 43, 5),
-    ]
-    (row,), _ = priced(tmp_path, events, ["1/0"])
+    kernels = [kernel("triton_poi_fused_0", ts, dur) for ts, dur in ((25, 10), (43, 5))]
+    (row,), _ = priced(tmp_path, [*ONE_BREAK, *compiling, *kernels], ["1/0"])
     assert row.host_us == 30 - 8
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
 
@@ -83,10 +74,8 @@ def test_what_another_thread_compiles_meanwhile_is_no_matter_of_a_breaks(tmp_pat
 
 def test_a_nested_region_that_is_no_resume_is_a_called_frame(tmp_path):
     costs, regions = priced(tmp_path, ONE_BREAK)
-    assert costs == [] and [(row.compile_id, row.cpu_us) for row in regions] == [
-        ("0/0", 94 - 45),
-        ("1/0", 45),
-    ]
+    assert costs == []
+    assert [(row.compile_id, row.cpu_us) for row in regions] == [("0/0", 94 - 45), ("1/0", 45)]
 
 
 def test_two_graphs_in_one_region_are_no_break(tmp_path):
@@ -153,8 +142,7 @@ def span_of(folder):
 
 
 def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(recording):
-    span = span_of(recording("breaks"))
-    rows = sorted(span["graph_break_costs"], key=lambda row: row["line"])
+    rows = sorted(span_of(recording("breaks"))["graph_break_costs"], key=lambda row: row["line"])
     assert [(row["line"], row["calls"]) for row in rows] == [(line, 3) for line in (26, 27, 28, 29)]
     # Of the three steps.
     assert sum(row["host_us"] for row in rows) == pytest.approx(636.703 + 523.926 + 505.275)
@@ -211,8 +199,7 @@ def test_with_neither_log_nor_stacks_nobody_knows(tmp_path):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet18_eager"])
 def test_nothing_broke_nothing_is_priced(recording, name):
-    span = span_of(recording(name))
-    assert not span["graph_break_costs"]
+    assert not span_of(recording(name))["graph_break_costs"]
 
 
 def test_ddp_splits_are_called_frames_with_two_graphs(recording):

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.model.model import (
     without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import AUTOGRAD, MAIN, Event, in_steps, launch, slice_
+from traces import AUTOGRAD, MAIN, Event, frame, in_steps, launch, slice_, step
 
 RECORDINGS = (
     "breaks",
@@ -106,7 +106,7 @@ def waiting(folder: Path, noted_us: int = 0) -> Profile:
     make = [
         *launch("k", 2, 5, 50),
         slice_("cudaDeviceSynchronize", 10, 46, "cuda_runtime"),
-        slice_("train.py(3): log", 57, 40, "python_function"),
+        frame("train.py(3): log", 57, 40),
     ]
     return profile_with(folder, in_steps(*make, every=100), data_of(summary))
 
@@ -172,10 +172,9 @@ def test_a_few_noted_steps_in_which_the_host_ran_ahead_tell_so_too(tmp_path: Pat
 
 def test_work_that_was_queued_before_the_steps_is_as_much_shorter_as_they_are(tmp_path: Path) -> None:
     events = launch("k", 0, 2, 300)
-    for step in range(3):
-        begin = 100 + 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch("k", begin + 1, 302 + 90 * step, 90)
+    for number in range(3):
+        events.append(step(number, 100 + 100 * number, 100))
+        events += launch("k", 101 + 100 * number, 302 + 90 * number, 90)
     profile = profile_with(tmp_path, events)
     made = profile.of(model)
     for dur, left_ns in ((made.dur, 202_000), (made.dur // 2, 101_000), (made.dur * 2, 202_000)):

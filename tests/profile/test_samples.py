@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.samples import (
     samples,
 )
 from tb_torchcompile_plugin.reader.compile_data import without_impossible
-from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
+from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, frame, in_steps, launch, slice_
 
 METRIC = SampledLine("/home/user/metric.py", 4, "precision", "")
 SCORE = SampledLine("/home/user/train.py", 40, "step", "sklearn/metrics/_ranking.py(90): score")
@@ -299,7 +299,7 @@ def test_without_a_called_function_it_is_python(tmp_path: Path) -> None:
 
 
 def test_what_was_recorded_keeps_its_name(tmp_path: Path) -> None:
-    events = [*steps(), slice_("train.py(3): log", 100, 7800, "python_function")]
+    events = [*steps(), frame("train.py(3): log", 100, 7800)]
     profile = profile_of(tmp_path, events, Row(1000, 6000, SCORE))
     assert "train.py(3): log" in {row.name for row in profile.of(culprits).culprits}
     assert SCORE.file not in {row.file for row in profile.of(culprits).culprits}

@@ -27,11 +27,11 @@ from tb_torchcompile_plugin.profile.steps import (
     step_ns,
     step_time,
 )
-from traces import AUTOGRAD, Event, launch, slice_, write_trace
+from traces import AUTOGRAD, Event, launch, region, slice_, step, write_trace
 
 
 def steps(*begins: float, length: float = 10) -> list[Event]:
-    return [slice_(f"ProfilerStep#{at}", ts, length, "user_annotation") for at, ts in enumerate(begins)]
+    return [step(at, ts, length) for at, ts in enumerate(begins)]
 
 
 def ahead(number: int = 3) -> list[Event]:
@@ -131,7 +131,7 @@ def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: in
     same steps. Only a GPU with work most of the time may set the pace all the same."""
     events, begins, lengths_ = [], (0, 100, 200), (100, 100, 70)
     for at, (begin, length) in enumerate(zip(begins, lengths_, strict=True)):
-        events.append(slice_(f"ProfilerStep#{at}", begin, length, "user_annotation"))
+        events.append(step(at, begin, length))
         events += launch("k", begin + 5, begin + 10, busy)
     profile = profile_with(tmp_path, events)
     assert measured(profile)[:3] == ((100, 0, 2) if ahead else (90, None, 3))
@@ -188,8 +188,8 @@ def test_steps_of_a_loop_without_marks_are_told_by_the_optimizer(tmp_path: Path)
 
 
 def test_or_by_the_compiled_region_that_is_called_most(tmp_path: Path) -> None:
-    events = [slice_("Torch-Compiled Region: 0/0", 10 * at, 4) for at in range(4)]
-    profile = profile_with(tmp_path, [*events, slice_("Torch-Compiled Region: 1/0", 35, 2)])
+    events = [region("0/0", 10 * at, 4) for at in range(4)]
+    profile = profile_with(tmp_path, [*events, region("1/0", 35, 2)])
     assert measured(profile) == (10, None, 3, "compiled_region", 10)
 
 
@@ -215,7 +215,7 @@ def test_steps_that_compile_or_lack_records_are_left_out(tmp_path: Path) -> None
 def test_a_step_before_one_that_compiles_ends_on_the_gpu_nobody_knows_when(tmp_path: Path) -> None:
     """The GPU waits for the compiler: that is no work of the step before."""
     events = [*steps(0, 100, 200, length=100)]
-    events.append(slice_("ProfilerStep#3", 300, 1000, "user_annotation"))
+    events.append(step(3, 300, 1000))
     events.append(slice_("entire_frame_compile (dynamo_timed)", 305, 900))
     for at, ts in enumerate((2, 102, 202, 1210)):
         events += launch("k", ts, 100 * at + 3 if at < 3 else 1220, 90)

@@ -85,13 +85,12 @@ def lookups_by_id(data: CompileData) -> dict[LookupId, CacheLookup]:
     compilations: dict[tuple[str, str, int], dict[Key, int]] = {}
     rows = {}
     for row in data.of(cache_lookups):
-        if not row.file:
-            continue
-        lines = functions.setdefault((row.file, row.function), {})
-        function = row.file, row.function, lines.setdefault(row.line, len(lines))
-        numbers = compilations.setdefault(function, {})
-        compilation = numbers.setdefault((row.epoch, row.compile_id), len(numbers))
-        rows[LookupId(*function, compilation, row.cache, row.direction, row.graph or 0)] = row
+        if row.file:
+            lines = functions.setdefault((row.file, row.function), {})
+            function = row.file, row.function, lines.setdefault(row.line, len(lines))
+            numbers = compilations.setdefault(function, {})
+            compilation = numbers.setdefault((row.epoch, row.compile_id), len(numbers))
+            rows[LookupId(*function, compilation, row.cache, row.direction, row.graph or 0)] = row
     return rows
 
 
@@ -128,7 +127,7 @@ def _mismatch(own: Start, other: Start, lookup_id: LookupId) -> KeyMismatch | No
             return None  # this process compiled first
         parts, what = 0, _same_key(own, other, other_row.result)
     else:
-        rows = _differing_parts(other.data, own.data, lookup_id, lookup_id)
+        rows = _differing_parts((other.data, lookup_id), (own.data, lookup_id))
         parts, what = len(rows), listed(rows)
     if other_row.result == "hit":
         had_entry = there.recording_start_ns < here.written_ns
@@ -161,8 +160,8 @@ def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     if not changed:
         return []
     parts: dict[str, KeyDifference] = {}
-    for pair in changed:
-        for row in _differing_parts(a, b, *pair):
+    for graph, other_graph in changed:
+        for row in _differing_parts((a, graph), (b, other_graph)):
             parts.setdefault(row.part, row)
     what = listed(sorted(parts.values(), key=lambda row: order_of(row.part)))
     where = f" in {what}" if what else ", and the parts of these keys were not recorded"
@@ -189,20 +188,21 @@ def _without_folder(lookup_id: LookupId) -> LookupId:
     return lookup_id._replace(file=re.split(r"[/\\]", lookup_id.file)[-1])
 
 
-def _differing_parts(
-    before: CompileData, now: CompileData, before_id: LookupId, now_id: LookupId
-) -> list[KeyDifference]:
+_Lookup = tuple[CompileData, LookupId]  # of one process
+
+
+def _differing_parts(before: _Lookup, now: _Lookup) -> list[KeyDifference]:
     """Return the parts of two keys that differ, those that explain others first; [] where unknown."""
-    parts, now_parts = _parts(before, before_id), _parts(now, now_id)
+    parts, now_parts = _parts(*before), _parts(*now)
     rows = []
     for name in {**parts, **now_parts} if parts and now_parts else ():
         part, now_part = parts.get(name, _MISSING), now_parts.get(name, _MISSING)
         if part.hash == now_part.hash:
             continue
         if name == CODE:
-            rows.append(_code_difference(before, now, before_id, now_id))
+            rows.append(_code_difference(_operators(*before), _operators(*now)))
         else:
-            rows.append(difference(name, _value(part, before), _value(now_part, now)))
+            rows.append(difference(name, _value(part, before[0]), _value(now_part, now[0])))
     return sorted(rows, key=lambda row: order_of(row.part))
 
 
@@ -211,29 +211,25 @@ def _value(part: KeyPart, data: CompileData) -> str:
     return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 
-def _code_difference(
-    before: CompileData, now: CompileData, before_id: LookupId, now_id: LookupId
-) -> KeyDifference:
+_Operators = list[tuple[str, str]]  # of a graph, each with the line of the program
+
+
+def _code_difference(before: _Operators, now: _Operators) -> KeyDifference:
     """Return the first operator that differs, with the line of the program behind it; "" where unknown."""
-    operators, now_operators = _operators(before, before_id), _operators(now, now_id)
-    if operators and now_operators:
-        for (text, line), (now_text, now_line) in zip_longest(
-            operators, now_operators, fillvalue=("nothing", "")
-        ):
-            if text != now_text:
-                where = f" at {now_line or line}" if now_line or line else ""
-                return KeyDifference(CODE, f"{title_of(CODE)}{where}", text, now_text)
-    return KeyDifference(CODE, title_of(CODE), "", "")
+    pairs = zip_longest(before, now, fillvalue=("nothing", "")) if before and now else ()
+    unknown = ("", ""), ("", "")
+    (text, line), (now_text, now_line) = next((pair for pair in pairs if pair[0][0] != pair[1][0]), unknown)
+    where = f" at {now_line or line}" if now_line or line else ""
+    return KeyDifference(CODE, f"{title_of(CODE)}{where}", text, now_text)
 
 
-def _operators(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
-    """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
+def _operators(data: CompileData, lookup_id: LookupId) -> _Operators:
+    """Return the operators of a graph as AOTAutograd hands it to inductor."""
     row = data.of(lookups_by_id)[lookup_id]
-    is_backward = row.direction == "backward"
     graphs = [
         artifact
         for artifact in data.of(artifacts, row.epoch, row.compile_id)
-        if is_aot_graph(artifact.name, backward=is_backward)
+        if is_aot_graph(artifact.name, backward=row.direction == "backward")
     ]
     try:
         text = read_payload(data, graphs[lookup_id.graph].id) if lookup_id.graph < len(graphs) else ""

@@ -162,10 +162,8 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
     """Map misses to the time (ns) that making the entry took, by their index in `cache_lookups`."""
     timed = (span for span in data.summary.spans if span.name == AOT_COMPILE or span.name in FX_COMPILES)
     spans = grouped(timed, lambda span: record.key_of(span.key))
-    spent: dict[int, int] = {}
-    for key, misses in data.of(_misses).items():
-        spent |= _spent_by_compilation(misses, spans.get(key, []))
-    return spent
+    spent = (_spent_by_compilation(misses, spans.get(key, [])) for key, misses in data.of(_misses).items())
+    return {number: ns for of_compilation in spent for number, ns in of_compilation.items()}
 
 
 def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan]) -> dict[int, int]:

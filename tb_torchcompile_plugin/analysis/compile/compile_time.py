@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups,
 from tb_torchcompile_plugin.analysis.formatting import column_head, duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, optional_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns, to_seconds, us
 from tb_torchcompile_plugin.profile.compiled.regions import logged_times
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -167,8 +166,7 @@ def autotuning_headline(data: CompileData) -> str:
         ("compile", "while compiling"),
         ("run", "on the first run, which is not compile time"),
     ):
-        time_s = sum(row.time_s or 0 for row in rows if row.where == where)
-        if time_s:
+        if time_s := sum(row.time_s or 0 for row in rows if row.where == where):
             times.append(f"{duration(1e6 * time_s)} {words}")
     what = f"{plural(len(tried), 'choice')} among {plural(sum(tried), 'configuration')}"
     took = f" took {', and '.join(times)}" if times else " were made"
@@ -225,7 +223,7 @@ def count_compilations(data: CompileData) -> int:
     return count_frames(data.summary.compilations)
 
 
-def count_frames(rows: Iterable[CompilationMessage]) -> int:
+def count_frames(rows: Iterable[pb.Compilation]) -> int:
     """Count the forward compilations among these that happened in this process.
 
     A lazily compiled backward belongs to its forward. Exports compile nothing.
@@ -261,7 +259,7 @@ def seconds_by_frame(data: CompileData) -> dict[Key, float | None]:
     }
 
 
-def frames_s(rows: Iterable[CompilationMessage]) -> float | None:
+def frames_s(rows: Iterable[pb.Compilation]) -> float | None:
     """Return the compile time of these; None where none has a known duration."""
     rows = [row for row in rows if row.HasField("duration_ns")]
     if not rows:
@@ -270,7 +268,7 @@ def frames_s(rows: Iterable[CompilationMessage]) -> float | None:
     return to_seconds(untimed + sum(times.total_ns for times in _by_thread(rows)))
 
 
-def frames_us_in(rows: Iterable[CompilationMessage], base_ns: int, windows: Intervals) -> float:
+def frames_us_in(rows: Iterable[pb.Compilation], base_ns: int, windows: Intervals) -> float:
     """Return how much of the compile time of these fell into windows of a trace that begins at `base_ns`."""
     return us(_covered(_by_thread(rows, base_ns), *windows).sum())
 
@@ -307,7 +305,7 @@ def overlap_headline(profile: Profile) -> str:
     return f"{inside} of the compile time falls into {overlap.window}."
 
 
-def _by_thread(rows: Iterable[CompilationMessage], base_ns: int = 0) -> list[Intervals]:
+def _by_thread(rows: Iterable[pb.Compilation], base_ns: int = 0) -> list[Intervals]:
     return [logged_times(group, base_ns) for group in grouped(rows, lambda row: row.thread).values()]
 
 

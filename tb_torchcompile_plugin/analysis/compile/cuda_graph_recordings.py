@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter, defaultdict, deque
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -49,20 +50,9 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     text: Annotated[str, column_head("In torch's words", grow=True, wrap=True)]
 
 
-class LoggedGraphs(NamedTuple):
-    """torch's spans in its log, in order of time. The log knows nothing from before it began."""
-
-    preparations: list[PhaseSpan]
-    recordings: list[PhaseSpan]
-
-
-def logged_graphs(data: CompileData) -> LoggedGraphs:
-    """Return the spans in which torch prepared and recorded graphs."""
-    spans = sorted(data.summary.spans, key=lambda span: span.start_ns)
-    return LoggedGraphs(
-        [span for span in spans if span.name == NEW_FUNCTION],
-        [span for span in spans if span.name == RECORDING],
-    )
+def logged_spans(data: CompileData, name: str) -> list[PhaseSpan]:
+    """Return torch's spans of a name in order of time. The log knows nothing from before it began."""
+    return sorted((span for span in data.summary.spans if span.name == name), key=lambda span: span.start_ns)
 
 
 def graph_functions(data: CompileData) -> list[CudaGraphFunction]:
@@ -94,7 +84,7 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
                     recording_us=us(span.duration_ns) if span else None,
                 )
             )
-    return sorted(rows, key=lambda row: row.graph_id or 0) or _logged_recordings(profile, data)
+    return sorted(rows, key=lambda row: row.graph_id or 0) or [*_logged_recordings(profile, data)]
 
 
 def _span_of_graph(data: CompileData) -> dict[int, PhaseSpan]:
@@ -107,43 +97,40 @@ def _span_of_graph(data: CompileData) -> dict[int, PhaseSpan]:
         for row in data.of(graph_functions)
         for recording in row.recordings
     )
-    spans = grouped(data.of(logged_graphs).recordings, lambda span: span.key.compile_id)
-    span_of: dict[int, PhaseSpan] = {}
-    for compile_id, pairs in grouped(graphs, lambda pair: pair[1]).items():
-        if len(pairs) == len(spans.get(compile_id, ())):
-            span_of.update((graph, span) for (graph, _), span in zip(pairs, spans[compile_id]))
-    return span_of
+    spans = grouped(data.of(logged_spans, RECORDING), lambda span: span.key.compile_id)
+    return {
+        graph: span
+        for compile_id, pairs in grouped(graphs, lambda pair: pair[1]).items()
+        if len(pairs) == len(spans.get(compile_id, ()))
+        for (graph, _), span in zip(pairs, spans[compile_id])
+    }
 
 
 def _step(profile: Profile, span: PhaseSpan) -> str | None:
     return step_around(profile, span.start_ns + span.duration_ns // 2 - profile.trace.base_ns)
 
 
-def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecording]:
-    graphs = data.of(logged_graphs)
-    recorded = Counter(span.key.compile_id for span in graphs.recordings)
-    prepared = Counter(span.key.compile_id for span in graphs.preparations)
+def _logged_recordings(profile: Profile, data: CompileData) -> Iterator[GraphRecording]:
+    recordings = data.of(logged_spans, RECORDING)
+    recorded = Counter(span.key.compile_id for span in recordings)
+    prepared = Counter(span.key.compile_id for span in data.of(logged_spans, NEW_FUNCTION))
     symbols = {row.key.compile_id for row in data.summary.shape_events if row.kind in SYMBOLS}
     # The compile ids with symbolic sizes of which torch prepared a function for each recording.
     by_size = {name for name, times in recorded.items() if 1 < times <= prepared[name] and name in symbols}
     seen = set[str]()
-    rows = []
-    for span, direction in zip(graphs.recordings, _logged_directions(data)):
+    for span, direction in zip(recordings, _logged_directions(data)):
         compile_id = span.key.compile_id
         reason: record.Reason | None = None
         if compile_id in by_size:
             reason = "size" if compile_id in seen else "first"
         seen.add(compile_id)
-        rows.append(
-            GraphRecording(
-                compile_id=compile_id,
-                direction=direction,
-                reason=reason,
-                step=_step(profile, span),
-                recording_us=us(span.duration_ns),
-            )
+        yield GraphRecording(
+            compile_id=compile_id,
+            direction=direction,
+            reason=reason,
+            step=_step(profile, span),
+            recording_us=us(span.duration_ns),
         )
-    return rows
 
 
 def _logged_directions(data: CompileData) -> list[record.Direction | None]:
@@ -155,7 +142,7 @@ def _logged_directions(data: CompileData) -> list[record.Direction | None]:
     for row in data.summary.runtime_metrics:
         time_us = row.metrics.get(CUDAGRAPH_TIME, "")
         pending[row.key.compile_id, time_us].append(record.direction_of(row.direction))
-    spans = data.of(logged_graphs).recordings
+    spans = data.of(logged_spans, RECORDING)
     queues = (pending[span.key.compile_id, str(span.duration_ns // 1000)] for span in spans)
     return [queue.popleft() if queue else None for queue in queues]
 

@@ -263,8 +263,7 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
                 continue
             source = f"L['{parts['source']}'].size()[{parts['index']}]"
             for text, compile_id in ((parts["old"], guard.entry), (parts["new"], row.compile_id)):
-                size = _size_of(text)
-                if size is not None:
+                if (size := _size_of(text)) is not None:
                     rows[source, size, (row.epoch, compile_id)] = None
     return list(rows)
 
@@ -288,8 +287,7 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
 
 def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: list[DynamicGuard]) -> str:
     """Answer in a sentence: what is compiled for each size comes first."""
-    failed = next((row for row in guards if row.recompiles), None)
-    if failed is not None:
+    if failed := next((row for row in guards if row.recompiles), None):
         line = at_line(failed.file, failed.line)
         return (
             f"A dynamic size is specialized again{f' at {line}' if line else ''}: the guard {failed.expression} "
@@ -304,15 +302,13 @@ def _headline(sizes: list[ObservedSize], symbols: list[SymbolicShape], guards: l
             f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
         )
         return f"{subject} ({listed_numbers(compiled)}){limit}."
-    names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
-    if names:
+    if names := list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None)):
         distinct = sorted({row.size for row in sizes if row.handling == "dynamic"})
         occurred = (
             f". {plural(len(distinct), 'size')} occurred ({listed_numbers(distinct)})" if distinct else ""
         )
         return f"{joined_names(names[:MAX_NAMES])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
-    fixed = len({row.symbol for row in symbols})
-    if fixed:
+    if fixed := len({row.symbol for row in symbols}):
         return f"No size stayed dynamic: {plural(fixed, 'symbol')} of the compiled graphs were fixed to one value."
     return "No size is dynamic: each graph is compiled for the sizes of its first call."
 
@@ -322,8 +318,7 @@ def size_advice(profile: Profile) -> Advice | None:
     data = profile.data
     if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
-    failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
-    if failed is not None:
+    if failed := next((row for row in data.of(dynamic_guards) if row.recompiles), None):
         line = at_line(failed.file, failed.line)
         return Advice(
             f"Do not use the size in Python{f' at {line}' if line else ''}: compute with tensors, or outside the "

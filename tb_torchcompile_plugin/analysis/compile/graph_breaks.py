@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.output_code import Frame, frames
 from tb_torchcompile_plugin.profile.columns import Int64s, us, within
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.regions import Break, calls_by_id, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -145,14 +144,14 @@ class DirectCost(NamedTuple):
 class _Executions(NamedTuple):
     """Every execution of a break in the span, as columns of equal length."""
 
-    gaps: list[Break]
+    gaps: list[regions.Break]
     host_ns: Int64s
     idle_ns: Int64s | None  # of `host_ns`; None without work of a GPU
     step: Int64s  # -1 outside of all
 
 
 def _executions(profile: Profile) -> _Executions:
-    gaps = list(regions.all_breaks(profile.of(region_calls)))
+    gaps = list(regions.all_breaks(profile.of(regions.region_calls)))
     work = profile.of(gpu_work)
     has_gpu = len(work.index) > 0
     return _Executions(
@@ -283,7 +282,7 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
     if functions := _left_eager(profile, site):
         runs = "runs" if len(functions) == 1 else "run"
         return f"{joined_names(functions)} {runs} eagerly, so no compiled graph follows the break"
-    if calls := sum(profile.of(calls_by_id)[compile_id] for compile_id in site.compile_ids):
+    if calls := sum(profile.of(regions.calls_by_id)[compile_id] for compile_id in site.compile_ids):
         return f"Regions that end at this break ran {often(calls)}, but no compiled graph ran on both sides"
     lost = profile.of(unrecorded) if profile.of(graph_break_costs) is None else None
     return lost.rstrip(".") if lost else "Not executed in this span"
@@ -316,7 +315,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 
     They are where resumes cannot be distinguished from called frames, and where none was seen in a part of what ran.
     """
-    resume_lines, runs = profile.of(resumes), profile.of(_executions)
+    resume_lines, runs = profile.of(regions.resumes), profile.of(_executions)
     if resume_lines is None or (not runs.gaps and profile.of(unrecorded)):
         return None
     by_ids = grouped(enumerate(runs.gaps), lambda row: (row[1].call.compile_id, row[1].resumed.compile_id))
@@ -346,10 +345,12 @@ def break_chain(profile: Profile) -> BreakChain | None:
 
     None where no frame broke, or resumes cannot be distinguished from called frames.
     """
-    resume_lines = profile.of(resumes)
+    resume_lines = profile.of(regions.resumes)
     if resume_lines is None:
         return None
-    gaps_of = [(frame, list(regions.breaks(frame))) for frame in regions.frames(profile.of(region_calls))]
+    gaps_of = [
+        (frame, list(regions.breaks(frame))) for frame in regions.frames(profile.of(regions.region_calls))
+    ]
     most = max((len(gaps) for _, gaps in gaps_of), default=0)
     if not most:
         return None

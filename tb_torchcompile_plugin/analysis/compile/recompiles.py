@@ -235,10 +235,8 @@ def _with_new_value(guard: FailedGuard, changes: list[DynamicChange], values: di
     if guard.new is not None or guard.old is None:
         return guard
     sources = (guard.source, f"L['{guard.source}']")
-    for change in changes:
-        if change.source in sources and change.before == guard.old:
-            return msgspec.structs.replace(guard, new=change.now)
-    return msgspec.structs.replace(guard, new=values.get(guard.source or ""))
+    now = (change.now for change in changes if change.source in sources and change.before == guard.old)
+    return msgspec.structs.replace(guard, new=next(now, values.get(guard.source or "")))
 
 
 def recompiles_headline(data: CompileData) -> str:
@@ -286,7 +284,6 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
 def _add_modules(
     row: RecompiledFrame, compiled: list[Compilation], again: list[Recompile]
 ) -> RecompiledFrame:
-    """Add how many modules the versions are for, and what these differ in."""
     modules = max(json.loads(row.metrics.get(records.MODULE_COUNT, "0")) for row in compiled)
     own = [recompile.guards[0] for recompile in again if names.is_of_self(recompile.guard)]
     differences = (names.difference(guard.kind, guard.source or guard.text) for guard in own)
@@ -357,14 +354,14 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
 
     Without compile data: the frames that ran in several versions, or in another one than the first.
     """
-    calls = profile.of(calls_by_id)
-    replace = msgspec.structs.replace
+    calls, replace = profile.of(calls_by_id), msgspec.structs.replace
     if profile.data is not None:
-        rows = []
-        for row in profile.data.of(recompiled_frames):
-            versions = [replace(version, calls=calls[version.compile_id]) for version in row.versions]
-            rows.append(replace(row, versions=versions))
-        return rows
+        return [
+            replace(
+                row, versions=[replace(version, calls=calls[version.compile_id]) for version in row.versions]
+            )
+            for row in profile.data.of(recompiled_frames)
+        ]
     ran = (Version(compile_id, None, count) for compile_id, count in calls.items())
     frames = grouped(ran, lambda version: frame_of(version.compile_id))
     return [
@@ -420,8 +417,7 @@ def failed_guard(reason: str) -> FailedGuard:
     """Parse one recompile reason: which guard, on what, which value it had and has, and what helps. Never raises."""
     entry = names.ENTRY.match(reason)
     body = reason[entry.end() :] if entry else reason
-    first_line = body.splitlines()[0] if body else ""
-    text = first_line.partition("  #")[0].strip()
+    text = (body.splitlines()[0] if body else "").partition("  #")[0].strip()
     kind, groups = names.guard_kind(text)
     file, line = names.guarded_at(body) or (None, None)
     topic: str = names.number_kind(groups.get("old") or "") if kind == "value" else kind

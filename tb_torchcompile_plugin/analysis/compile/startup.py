@@ -49,9 +49,7 @@ _TITLES = {
     "between": "Between compilations: running or waiting",
     "steps": "Rest of the first steps",
 }
-RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
-_NO_COMPILATION = "The start-up of this process is unknown: no compilation with a time was recorded."
 _NO_PROCESS_START = (
     "Counted from {}: the start of the process was not recorded. The trace handler records it on Linux; "
     "a TORCH_TRACE log does not."
@@ -125,7 +123,7 @@ def start_findings(starts: Starts) -> list[Finding]:
     whole_ns = sum(data.of(parts_ns).values())
     return [
         Finding(
-            rule=RULE,
+            rule="cold_start",
             # What differs between runs may be meant to.
             severity="warning" if difference.same_run else "info",
             title=(
@@ -151,11 +149,12 @@ def _sentences(starts: Starts) -> Iterator[str]:
     data = starts.own.data
     start = data.of(start_window)
     if start is None:
-        yield _NO_COMPILATION
+        yield "The start-up of this process is unknown: no compilation with a time was recorded."
         return
     yield _headline(data, until_step=start.until_step)
     yield from _missed(starts)
-    yield from _settings(data)
+    settings = data.summary.environment.settings
+    yield from (text for name, value, text in names.SLOW_SETTINGS if settings.get(name) == value)
     yield from map(_transferred, data.summary.cache_transfers)
     if not start.from_process:
         imported = "when tb_torchcompile_plugin was imported"
@@ -194,18 +193,9 @@ def _missed(starts: Starts) -> Iterator[str]:
             f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed. Hits would have saved "
             f"up to {duration(would_save / 1000)} of compiling."
         )
-    cause = next((row for _, row in starts.of(differences) if row.avoidable), None)
-    if cause:
+    if cause := next((row for _, row in starts.of(differences) if row.avoidable), None):
         yield f"The first miss that another process explains differs from {cause.than} in {cause.what}."
-    for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):
-        yield f"{reason}."
-
-
-def _settings(data: CompileData) -> Iterator[str]:
-    settings = data.summary.environment.settings
-    for name, value, text in names.SLOW_SETTINGS:
-        if settings.get(name) == value:
-            yield text
+    yield from (f"{reason}." for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"))
 
 
 def _transferred(row: CacheTransfer) -> str:

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origi
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.torch_names.caches import MOVED_INPUT_ACTION, MOVED_INPUT_LIMIT
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
 GraphState = Literal[
@@ -206,7 +205,6 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     calls, replays, recording_calls, plain_calls, preparations = (int(mask.sum()) for mask in masks)
     is_again = bool(_reasons_again(recordings or []))
     state = _state(calls, replays, recording_calls, plain_calls, preparations, is_again, skip_reason)
-    why = _why(functions, recordings or [], skip_reason, state)
     # Of the latest compilation of this id.
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
@@ -221,7 +219,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         file=frame.file if frame else "",
         line=record.optional_number(frame, "line") if frame else None,
         state=state,
-        why=f"{why}{_after_limit(profile, recordings or [])}" if why else "",
+        why=_why(functions, recordings or [], skip_reason, state),
         calls=calls,
         replayed_calls=replays,
         recorded_calls=recording_calls,
@@ -301,16 +299,6 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
     return "; ".join(sentences)
 
 
-def _after_limit(profile: Profile, recordings: Sequence[GraphRecording]) -> str:
-    """Return what torch does about results of an earlier graph that move often, "" where they did not (torch 2.15)."""
-    settings = profile.summary.environment.settings if profile.summary else {}
-    limit, action = settings.get(MOVED_INPUT_LIMIT, ""), settings.get(MOVED_INPUT_ACTION)
-    if not limit.isdecimal() or _reasons_again(recordings)["earlier_result"] < int(limit):
-        return ""
-    does = "copies these inputs" if action == "copy" else "runs the function without CUDA graphs"
-    return f"; after {limit} times, torch {does} ({MOVED_INPUT_ACTION})"
-
-
 def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reason]:
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
@@ -340,8 +328,7 @@ def _says(
 def _headline(rows: Sequence[GraphedFunction]) -> str:
     if not rows:
         return 'CUDA graphs are off (`mode="reduce-overhead"` turns them on).'
-    unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
-    if unused:
+    if unused := [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]:
         return "Not all CUDA graphs are replayed: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:

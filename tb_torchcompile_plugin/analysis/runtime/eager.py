@@ -3,6 +3,7 @@
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -20,6 +21,7 @@ from tb_torchcompile_plugin.profile.columns import (
     share_percent,
     sums,
     us,
+    values_at,
     within,
 )
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -81,7 +83,10 @@ def eager_time(profile: Profile) -> EagerTime:
         share_percent=share,
         device_us=us(device_ns) if gpu else None,
         device_share_percent=device_share,
-        ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
+        ops=sorted(
+            [*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "graph_break")],
+            key=lambda op: (op.kind == "graph_break", -op.host_us, op.name),
+        ),
     )
 
 
@@ -101,8 +106,8 @@ def _headline(
     return f"Eager operators take {host} on the host{part}{gpu}.{more}"
 
 
-def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
-    """Return one row for each operator, kind and calling function, most host time first."""
+def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> Iterator[EagerOp]:
+    """Yield one row for each operator, kind and calling function."""
     trace = profile.trace
     conditions = [
         Cover(trace, host_slices(trace, slices.is_optimizer)).holds(roots.row),
@@ -116,11 +121,10 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     count = keys.shape[1]
     host, device = (sums(row_of, ns, count) for ns in (roots.host_ns, roots.device_ns))
     calls = np.bincount(row_of, minlength=count)
-    rows = []
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
         frame = python_frames.frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function, _ = frame or (None, None, None, None)
-        op = EagerOp(
+        yield EagerOp(
             name=operators.node_name(trace.names[name]),
             kind=kind or _KINDS[code],
             function=function,
@@ -131,8 +135,6 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
             host_us=us(host[row]),
             device_us=us(device[row]) if gpu else None,
         )
-        rows.append(op)
-    return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
 def _why(
@@ -149,9 +151,7 @@ def _why(
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:
     """Return the name code of the user's innermost function around each slice, -1 without a stack."""
-    is_frame = mask_of(trace.cats, slices.PYTHON_FUNCTION.__eq__)
-    if not is_frame.any():
-        return np.full(len(rows), -1, np.int64)
-    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, python_frames.is_user_function)[trace.name]
+    is_frame = mask_of(trace.cats, slices.PYTHON_FUNCTION.__eq__)[trace.cat]
+    is_user_frame = is_frame & mask_of(trace.names, python_frames.is_user_function)[trace.name]
     caller = first_ancestor(trace.parent, trace.parent[rows].astype(np.int64), is_user_frame)
-    return np.where(caller >= 0, trace.name[caller], -1)
+    return values_at(trace.name, caller)

@@ -3,7 +3,7 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -139,22 +139,20 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
         idle_reasons=profile.of(idle_culprits),
         idle_reasons_of=profile.of(time_base),
         longest_gaps=sorted(gaps, key=lambda gap: -gap.idle_us),
-        streams=_streams(profile),
+        streams=sorted(_streams(profile), key=lambda row: (row.device, -row.busy_us)),
         launch_stats=profile.of(launch_stats),
     )
 
 
-def _streams(profile: Profile) -> list[Stream]:
+def _streams(profile: Profile) -> Iterator[Stream]:
     trace, work = profile.trace, profile.of(gpu_work)
-    rows = []
     for device in np.unique(work.device):
         index = work.index[work.device == device]
         span = int((trace.ts[index] + trace.dur[index]).max() - trace.ts[index].min())
         for same in groups_of_equal(index, trace.stream):
             stream, total = int(trace.stream[same[0]]), busy(trace, same).total_ns
             number = stream if stream >= 0 else None
-            rows.append(Stream(number, int(device), len(same), us(total), share_percent(total, span)))
-    return sorted(rows, key=lambda row: (row.device, -row.busy_us))
+            yield Stream(number, int(device), len(same), us(total), share_percent(total, span))
 
 
 def gpus(profile: Profile) -> list[Gpu]:
@@ -208,8 +206,7 @@ def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in a step, and the verdict; None without GPU events, or a step that has all."""
     if not profile.of(idle_gaps):
         return None
-    steady = profile.of(profile_steps.steady_steps)
-    if steady:
+    if steady := profile.of(profile_steps.steady_steps):
         parts, overhead_us = profile.of(step_parts), profile.of(profile_steps.step_time).overhead_us
         counted = steady.rows
     else:

@@ -64,8 +64,7 @@ class ExternLines(NamedTuple):
 
     def calls(self, indices: Int64s) -> list[Call]:
         """Return each call of these launches, with the graph in whose code it stands."""
-        tops = np.unique(self.tops[indices]).tolist()
-        calls = (self.by_top[top] for top in tops if top in self.by_top)
+        calls = (self.by_top[top] for top in np.unique(self.tops[indices]).tolist() if top in self.by_top)
         return list({id(call): (graph, call) for graph, call in calls}.values())
 
     def each(self, indices: Int64s) -> Iterator[tuple[Int64s, Call | None]]:
@@ -99,8 +98,7 @@ def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
         keys, _ = distinct(*(column[in_graph] for column in columns))
         by_top: dict[int, Call] = {}
         for (compile_id, key), calls in grouped(keys.T.tolist(), lambda row: (row[0], row[1])).items():
-            graph = code.graph(ownership.name(compile_id), ownership.name(key))
-            if graph is not None:
+            if graph := code.graph(ownership.name(compile_id), ownership.name(key)):
                 by_top |= _matched(trace, graph, [(top, execution) for *_, top, execution in calls])
         lines[rows.device] = ExternLines(tops, executions, trace.ts[rows.index], by_top)
     return lines
@@ -364,9 +362,8 @@ def distinct_kernels(profile: Profile) -> int:
 def launched_in_steps(profile: Profile, rows: Launches) -> Mask:
     """Return which launches were made inside a step; all where there are no steps."""
     steps = profile.of(StepWindows)
-    if not len(steps):
-        return np.ones(len(rows.index), bool)
-    return launching(steps.windows, profile.trace, rows.launch) >= 0
+    in_step = launching(steps.windows, profile.trace, rows.launch) >= 0
+    return in_step if len(steps) else np.ones_like(in_step)
 
 
 def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:

@@ -176,7 +176,6 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
         if functions and not lines:
             frames = filter(None, map(frame_of, functions))
             lines, lines_from = distinct_lines(Frame(*frame[:3], None) for frame in frames), "capture"
-        reached = roofline.achieved(trace, rows, work, indices, peak, code.definition if code else None)
         row = Kernel(
             **kernel._asdict(),
             key=kernel.key,
@@ -199,7 +198,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
             modules=modules or _graph_modules(code, externs.calls(indices)) or called_modules,
             config=configs[0] if configs else None,
             configs=len(configs),
-            **reached,
+            **roofline.achieved(trace, rows, work, indices, peak, code.definition if code else None),
             alone_us=us(alone) if on_gpu else None,
             twice_as_fast_percent=share_percent(alone, 2 * wall_ns) if on_gpu else None,
         )
@@ -208,8 +207,7 @@ def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Itera
 
 def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: Int64s) -> Direction | None:
     """Return the direction of its graph, otherwise of the launch; unknown in eager code that is not backward."""
-    graph = profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key)
-    if graph is not None:
+    if graph := profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key):
         return graph.direction
     if rows.backward[indices].all():
         return "backward"

@@ -145,9 +145,8 @@ def _path(profile: Profile) -> _Path:
     host, work = profile.of(host_timeline), profile.of(_gpu_timeline)
     on_gpu, times = union(work.begin, work.end), union(*windows)
     if device is not None:
-        idle = subtract(times, on_gpu)
         gpu_ns = covered_ns(times, work.begin, work.end)
-        host_ns = covered_ns(idle, host.begin, host.end)
+        host_ns = covered_ns(subtract(times, on_gpu), host.begin, host.end)
     else:
         waits = profile.of(_kinds) == HOST_KINDS.index("waiting_for_gpu")
         others = subtract(times, union(host.begin[waits], host.end[waits]))

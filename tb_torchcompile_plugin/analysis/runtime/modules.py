@@ -25,8 +25,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
-_RECORDS_STACKS = "with_stack=True"
-
 
 class Module(msgspec.Struct, frozen=True):
     """One module as it was called from its callers, or one that a compiled graph names."""
@@ -88,7 +86,7 @@ def modules(profile: Profile) -> Modules:
         nodes += _graph_nodes(owner, paths, len(nodes))
     rows = _in_order(nodes, len(profile.of(gpu_work).index) > 0)
     recorded = PYTHON_FUNCTION in profile.trace.cats
-    return Modules(tuple(_says(rows, recorded)), tuple(rows), None if recorded else _RECORDS_STACKS)
+    return Modules(tuple(_says(rows, recorded)), tuple(rows), None if recorded else "with_stack=True")
 
 
 def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
@@ -164,9 +162,11 @@ def _called_modules(profile: Profile) -> list[_Node]:
 
 def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, dict[str, _Node]]:
     """Return the modules that a graph names, by path: by the module that ran it, otherwise by the compiled frame."""
-    frames: dict[str, str] = {}
-    for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
-        frames[compile_id] = f"{source_lines.without_resume(row.function)} ({row.file.rpartition('/')[2]})"
+    compiled = forward_compilations(profile.summary) if profile.summary else {}
+    frames = {
+        compile_id: f"{source_lines.without_resume(row.function)} ({row.file.rpartition('/')[2]})"
+        for (_, compile_id), row in compiled.items()
+    }
 
     def owner(launches: source_lines.LineLaunches) -> int | str:
         compile_id = launches.kernel.compile_id or ""

@@ -167,8 +167,7 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
     kinds = [_KINDS.index(_KIND_OF_CAT.get(cat, "runtime")) for cat in trace.cats]
-    kind = np.array(kinds, np.int64)[trace.cat[calls.index]]
-    keys, row_of = distinct(name, kind, codes)
+    keys, row_of = distinct(name, np.array(kinds, np.int64)[trace.cat[calls.index]], codes)
     names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
     for (code, kind_code, part), *figures in zip(keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])):
         count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures

@@ -68,7 +68,6 @@ def program(profile: Profile) -> ProgramFacts:
     rows = profile.of(_landmarks)
     known = program_of_data(profile.data) if profile.data else ProgramFacts()
     names = sorted({name for name in device_names(profile.trace).values() if name})
-    on_gpu = bool(len(profile.of(gpu_work).index))
     flop = sum(
         float(np.nansum(work.flop[launched_in_steps(profile, launches)]))
         for launches, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
@@ -76,7 +75,7 @@ def program(profile: Profile) -> ProgramFacts:
     return msgspec.structs.replace(
         known,
         compiled=profile.of(ran_compiled) or bool(known.compiled),
-        devices=names or known.devices or ([] if on_gpu else ["CPU"]),
+        devices=names or known.devices or ([] if len(profile.of(gpu_work).index) else ["CPU"]),
         sizes=_sizes(profile, rows),
         calls=_calls(profile, rows),
         tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
@@ -110,8 +109,7 @@ def _landmarks(profile: Profile) -> Int64s:
     is_landmark = named[trace.name]
     rows = trace.select(cat=(OPERATOR,))
     rows = rows[is_landmark[rows]]
-    around = first_ancestor(trace.parent, trace.parent[rows], is_landmark)
-    rows = np.setdiff1d(rows, around)
+    rows = np.setdiff1d(rows, first_ancestor(trace.parent, trace.parent[rows], is_landmark))
     return rows[launching(steps.windows, trace, rows) >= 0] if len(steps) else rows
 
 
@@ -126,9 +124,8 @@ def _calls(profile: Profile, rows: Int64s) -> dict[str, float]:
 
 def _sizes(profile: Profile, rows: Int64s) -> list[list[int]]:
     texts = profile.trace.texts["input_dims"]
-    counts = Counter(codes_of(profile.trace, "input_dims", rows).tolist())
     sizes = Counter[tuple[int, ...]]()
-    for code, count in counts.items():
+    for code, count in Counter(codes_of(profile.trace, "input_dims", rows).tolist()).items():
         numbers = {int(number) for number in re.findall(r"\d+", texts[code])} if code >= 0 else set()
         sizes[tuple(sorted(numbers - {0, 1}))] += count
     del sizes[()]
@@ -145,8 +142,7 @@ def differences(
     first = names[0][:1].upper() + names[0][1:]
     scripts = [file_name(run.script) for run in (a, b)]
     is_same_script = bool(scripts[0]) and scripts[0] == scripts[1]
-    work = _other_work(a, b, names)
-    if work:
+    if work := _other_work(a, b, names):
         yield ("work" if is_same_script else "program"), work
     elif work is None and all(scripts) and not is_same_script:
         yield "program", f"{first} ran `{scripts[0]}`, {names[1]} `{scripts[1]}`."
@@ -233,8 +229,7 @@ def baseline_of(run: str, runs: Mapping[str, ProgramFacts | None]) -> str | None
 def _is_same(a: ProgramFacts, b: ProgramFacts) -> bool:
     if is_other_program(a, b):
         return False
-    common = _common(a, b)
-    if common is not None:
+    if (common := _common(a, b)) is not None:
         return common >= _SURELY_COMMON
     return bool(a.script) and file_name(a.script) == file_name(b.script)
 

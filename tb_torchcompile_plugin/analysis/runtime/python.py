@@ -1,5 +1,6 @@
 """Show in which functions Python itself took the time, from the stacks that `with_stack` records."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -50,12 +51,11 @@ def python(profile: Profile) -> PythonTime:
     trace, tree = profile.trace, profile.of(host_tree)
     steps, recorded = len(profile.of(StepWindows)), PYTHON_FUNCTION in trace.cats
     busy, track = profile.of(calling_tracks), trace.track[tree.index]
-    functions = _functions(profile, np.flatnonzero(tree.python & busy[track]))
+    functions = [*_functions(profile, np.flatnonzero(tree.python & busy[track]))]
     parts = _parts(profile, functions) if recorded else {}
-    idle_threads = len(np.unique(track[tree.python & ~busy[track]]))
     return PythonTime(
         headline=_headline(functions, parts, steps),
-        note=_note(parts, steps, idle_threads),
+        note=_note(parts, steps, len(np.unique(track[tree.python & ~busy[track]]))),
         recorded=recorded,
         functions=functions,
         parts=parts,
@@ -101,17 +101,12 @@ def _parts(profile: Profile, functions: list[PythonFunction]) -> dict[Whose, flo
     calls = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     calls_ns = int(trace.self_ns[calls & ~mask_of(trace.names, is_step)[trace.name]].sum())
     times = {owner: sum(row.self_us for row in functions if row.owner == owner) for owner in _WHOSE}
-    times["operators"] = us(calls_ns) / profile.of(_steps)
+    times["operators"] = us(calls_ns) / max(len(profile.of(StepWindows)), 1)
     return times
 
 
-def _steps(profile: Profile) -> int:
-    """Return what times are divided by."""
-    return max(len(profile.of(StepWindows)), 1)
-
-
-def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
-    """Return one row per name of these calls. position: among the slices of the host tree."""
+def _functions(profile: Profile, position: Int64s) -> Iterator[PythonFunction]:
+    """Yield one row per name of these calls. position: among the slices of the host tree."""
     trace, (names, plain) = profile.trace, profile.of(plain_names)
     rows = profile.of(host_tree).index[position]
     name = plain[trace.name[rows]]
@@ -119,14 +114,13 @@ def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
     calls = np.bincount(name, minlength=len(names))
     self_ns = sums(name, trace.self_ns[rows], len(names))
     total_ns = sums(name, np.where(outermost, trace.dur[rows], 0), len(names))
-    own_ns, steps = sums(plain, profile.of(site_ns, program_only=True), len(names)), profile.of(_steps)
+    own_ns = sums(plain, profile.of(site_ns, program_only=True), len(names))
+    steps = max(len(profile.of(StepWindows)), 1)
     called = np.flatnonzero(calls)
-    order = called[np.argsort(-self_ns[called], kind="stable")]
-    functions = []
-    for code in order.tolist():
+    for code in called[np.argsort(-self_ns[called], kind="stable")].tolist():
         key = names[code]
         frame, is_yours = frame_of(key), is_program_function(key)
-        function = PythonFunction(
+        yield PythonFunction(
             key=key,
             name=readable_function(frame.function if frame else key),
             file=frame.file if frame else None,
@@ -138,8 +132,6 @@ def _functions(profile: Profile, position: Int64s) -> list[PythonFunction]:
             user_us=us(own_ns[code]) / steps if is_yours else None,
             total_us=us(total_ns[code]) / steps,
         )
-        functions.append(function)
-    return functions
 
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:

@@ -38,8 +38,6 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, may_multiply, rounds_to_tf32
-from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, HALF_TYPES, Family, family_of
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 Shape = list[int]
@@ -222,9 +220,9 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-TRITON = [code for code, name in enumerate(CATEGORIES) if kernels.has_triton_prefix(name)]
-_COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
-_FAMILY: dict[Category, Family] = {
+TRITON = [code for code, name in enumerate(kernels.CATEGORIES) if kernels.has_triton_prefix(name)]
+_COPIES = [kernels.CATEGORIES.index("memcpy"), kernels.CATEGORIES.index("memset")]
+_FAMILY: dict[kernels.Category, operators.Family] = {
     "gemm": "library",
     "convolution": "library",
     "attention": "attention",
@@ -280,7 +278,10 @@ def launched_work(profile: Profile) -> list[Work]:
         work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
         # Which launches may do the operations of a product.
         kinds, kernel_of = distinct(rows.name, rows.category)
-        able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kinds.T.tolist()]
+        able = [
+            kernels.may_multiply(trace.names[name], kernels.CATEGORIES[code])
+            for name, code in kinds.T.tolist()
+        ]
         multiplies = np.array(able, bool)[kernel_of]
         _add_estimates(trace, rows, multiplies, work)
         # Without any operation inductor does not count them for this kernel.
@@ -308,7 +309,7 @@ def _add_estimates(trace: Trace, rows: Launches, multiplies: Mask, work: Work) -
         kinds = trace.texts["input_types"][types[first]] if types[first] >= 0 else "[]"
         if kernels.launches(operator, kernel):
             moved, flop = tensor_bytes(shapes, kinds), None
-        elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[first]], "none"):
+        elif operators.family_of(operator) == _FAMILY.get(kernels.CATEGORIES[rows.category[first]], "none"):
             values = concrete_inputs(trace, int(rows.op[first])) if operator in NEED_VALUES else None
             moved, flop = operator_work(operator, shapes, kinds, values)
             indices = indices[main[indices]]
@@ -326,12 +327,12 @@ def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
     the work in an unknown way. The backward of a convolution computes two results: only names show which kernel is
     for which.
     """
-    of_category = [_FAMILY.get(name, "") for name in CATEGORIES]
+    of_category = [_FAMILY.get(name, "") for name in kernels.CATEGORIES]
     families = sorted(set(of_category))
     family = np.array([families.index(name) for name in of_category], np.int64)[rows.category]
     gradients = [_GRADIENTS[kernels.gradient_of(name)] for name in trace.names] or [0]
     gradient = np.array(gradients, np.int64)[rows.name]
-    is_backward = mask_of(trace.names, CONVOLUTION_BACKWARD.__eq__)
+    is_backward = mask_of(trace.names, operators.CONVOLUTION_BACKWARD.__eq__)
     of_two = np.where(rows.op >= 0, is_backward[trace.name[rows.op]], False)
     is_aten = family == families.index("aten")
     able = (family > 0) & (is_aten | multiplies)
@@ -354,11 +355,11 @@ def achieved(
     Only launches count whose bytes (or operations) are known.
     """
     first, dur = indices[0], rows.dur[indices]
-    category, name = CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
+    category, name = kernels.CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
     is_copy = int(rows.category[first]) in _COPIES
     top_gb_s = None if is_copy else peak.bandwidth_gb_s
     exact_bytes = code.num_gb * 1e9 if code and code.num_gb else None
-    exact_flop = code.flop if code and may_multiply(name, category) else None
+    exact_flop = code.flop if code and kernels.may_multiply(name, category) else None
     moved, gb_s, bytes_from = _rate(work.bytes[indices], work.estimated[indices], exact_bytes, dur)
     flop, flop_per_ns, flop_from = _rate(work.flop[indices], work.estimated[indices], exact_flop, dur)
     tflop_s = None if flop_per_ns is None else flop_per_ns / 1e3
@@ -403,16 +404,16 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
     """Return the precision by the type of the first tensor, for float32 by whether the kernel uses tensor cores."""
     types = decoded(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
     first = next((kind for kind in types if kind), "")
-    if first in HALF_TYPES:
+    if first in operators.HALF_TYPES:
         return "bf16"
     if first != "float" or kernels.multiplies_three_times(name):
         return None
-    rounds = rounds_to_tf32(name)
+    rounds = kernels.rounds_to_tf32(name)
     return None if rounds is None else "tf32" if rounds else "fp32"
 
 
 def _above_floor_us(
-    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
+    category: kernels.Category, moved: Floats, flop: Floats, dur: Int64s, peak: Peak, tflop_s: float | None
 ) -> float | None:
     """Return the time above the floor, of the launches whose floor is known."""
     needs_flop = category in kernels.PRODUCTS
@@ -422,5 +423,4 @@ def _above_floor_us(
     if tflop_s:
         least = np.fmax(least, flop / (1e3 * tflop_s))
     known = ~np.isnan(flop if needs_flop else least)
-    above = (dur[known] - least[known].round()).clip(min=0)
-    return us(above.sum()) if known.any() else None
+    return us((dur[known] - least[known].round()).clip(min=0).sum()) if known.any() else None

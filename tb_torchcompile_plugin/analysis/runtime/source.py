@@ -210,7 +210,6 @@ _HOST_NOTES: dict[HostFrom | None, str] = {
 
 
 def _note(times: LineTimes, host_from: HostFrom | None, when: str, steps: int) -> str:
-    """Return what the times are, and how much of the kernel time has no line."""
     unknown = ""
     if times.unknown:
         share = percent(share_percent(times.unknown, times.all) or 0)
@@ -282,7 +281,6 @@ def _row(
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
     parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
-    kernels = [LineKernel(row.name, row.key, row.compile_id, time_us) for row, time_us in parts]
     host_ns = time.launch if time and host_from else None
     if host_from == "stacks":
         host_ns = profile.of(function_ns).get(line)
@@ -301,7 +299,7 @@ def _row(
         share_percent=share_percent(time.gpu, times.all) if time else None,
         host_us=None if host_ns is None else us(host_ns) / steps,
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
-        kernels=kernels,
+        kernels=[LineKernel(row.name, row.key, row.compile_id, time_us) for row, time_us in parts],
         shared=[SharedLine(*other, us(ns) / steps) for other, ns in shared],
         breaks=breaks,
         recompiles=recompiles,

@@ -114,8 +114,7 @@ def _recorded(profile: Profile) -> Iterator[Frame]:
             for reason in recompile.reasons:
                 yield from (Frame(*place[:3], place.source or None) for place in traceback_frames(reason))
     for graph in profile.of(generated_code).graphs:
-        yield from graph.user_nodes.values()
-        yield from graph.nodes.values()
+        yield from (*graph.user_nodes.values(), *graph.nodes.values())
     for kernel, _, _ in profile.of(kernel_rows):
         yield from kernel.lines if kernel.lines_from != "capture" else ()
 

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     phases_s,
     problems,
 )
-from tb_torchcompile_plugin.analysis.compile.compile_time import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,
@@ -95,7 +94,7 @@ class Compile(msgspec.Struct, frozen=True):
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
-    autotune: Annotated[list[Autotune], column_head("Autotuning")]
+    autotune: Annotated[list[ct.Autotune], column_head("Autotuning")]
     exports: list[ExportCall]
     autotuning: str  # the first sentence of this section, "" without any
     compile_functions: Annotated[list[ct.FunctionTime], column_head("Compiler functions")]
@@ -212,9 +211,9 @@ def compile_report(data: CompileData) -> Compile:
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
         generated_kernels=data.of(generated_kernels),
-        autotune=data.of(autotune),
+        autotune=data.of(ct.autotune),
         exports=list(data.of(exports).exports),
-        autotuning=data.of(autotuning_headline),
+        autotuning=data.of(ct.autotuning_headline),
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,

@@ -375,11 +375,8 @@ def _growth(
         for part in step.parts:
             times.setdefault(part.part, [0.0] * len(steps))[row] += part.time_us
     usual = sorted(set(range(len(steps))) - set(slow))
-    growth: dict[Reason, list[float]] = {}
-    for reason, values in times.items():
-        median = statistics.median(values[row] for row in usual)
-        growth[reason] = [value - median for value in values]
-    return growth
+    medians = {part: statistics.median(values[row] for row in usual) for part, values in times.items()}
+    return {part: [value - medians[part] for value in values] for part, values in times.items()}
 
 
 def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]:
@@ -395,9 +392,8 @@ def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]
 
 def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, float | None]:
     """Return what explains enough of the excess, and how many µs of it."""
-    largest = max(growth, key=lambda part: growth[part])
     recorded = (part for part in _RECORDED_REASONS if growth[part] >= _MIN_EXPLAINED * excess)
-    reason = next(recorded, largest)
+    reason = next(recorded, max(growth, key=lambda part: growth[part]))
     if growth[reason] < _MIN_EXPLAINED * excess or reason in _NO_REASON:
         return None, None
     return reason, growth[reason]

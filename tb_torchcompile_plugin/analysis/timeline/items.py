@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.formatting import plural
@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
 )
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.columns import Int64s, Intervals, covered_ns, us
+from tb_torchcompile_plugin.profile.columns import Floats, Int64s, Intervals, covered_ns, us
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import (
@@ -73,22 +73,20 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
     lanes: list[tuple[LaneKind, str, list[Item]]] = [
         ("steps", "Steps", steps),
         ("regions", "Compiled regions", _regions(profile, origin)),
-        ("breaks", "Graph breaks", _breaks(profile, origin)),
+        ("breaks", "Graph breaks", list(_breaks(profile, origin))),
     ]
     if profile.summary is not None and has_unix_time(profile, origin):
         epoch = profile.trace.base_ns + origin
-        lanes.append(("recompiles", "Recompiles", _recompiles(profile.summary, epoch)))
-        lanes += [("phases", title, items) for title, items in _phases(profile.summary, epoch)]
+        lanes.append(("recompiles", "Recompiles", list(_recompiles(profile.summary, epoch))))
+        lanes += [("phases", *lane) for lane in _phases(profile.summary, epoch)]
     return (lane for lane in lanes if lane[2])
 
 
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
     """Return the profiled steps on the clock of each device: from the first work that a step launched to the next."""
     steps = profile.of(StepWindows)
-    items = {}
-    for gpu in profile.of(steps_by_gpu) if len(steps.rows) else ():
-        columns = zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
-        items[gpu.device] = [
+    return {
+        gpu.device: [
             Item(
                 name=steps.names[step],
                 start=begin - origin,
@@ -97,9 +95,10 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
                 row=int(steps.rows[step]),
                 facts={"host_us": us(steps.ends[step] - steps.starts[step])},
             )
-            for step, begin, length in columns
+            for step, begin, length in zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         ]
-    return items
+        for gpu in (profile.of(steps_by_gpu) if len(steps.rows) else ())
+    }
 
 
 def _regions(profile: Profile, origin: int) -> list[Item]:
@@ -131,58 +130,50 @@ def _regions(profile: Profile, origin: int) -> list[Item]:
     return items
 
 
-def _breaks(profile: Profile, origin: int) -> list[Item]:
+def _breaks(profile: Profile, origin: int) -> Iterator[Item]:
     resume_lines = profile.of(regions.resumes)
     if resume_lines is None:
-        return []
+        return
     reported = profile.summary.graph_breaks if profile.summary else ()
     reasons = {row.key.compile_id: row.reason for row in reported}
     gaps = list(regions.all_breaks(profile.of(regions.region_calls)))
-    items = []
     for gap, host in zip(gaps, regions.break_host_ns(profile, gaps).tolist(), strict=True):
         compile_id, resumed = gap.call.compile_id, gap.resumed
         file, line = resume_lines.place(compile_id, resumed.compile_id)
-        items.append(
-            Item(
-                name=f"{os.path.basename(file)}:{line}" if file else f"{compile_id} → {resumed.compile_id}",
-                start=gap.start - origin,
-                dur=gap.end - gap.start,
-                color="break",
-                row=resumed.index,
-                compile_id=compile_id,
-                facts={
-                    "host_us": us(host),
-                    "resume_guard_us": us(resumed.guard_ns),
-                    "resume_overhead_us": us(resumed.overhead_ns),
-                    "resume_compile_id": resumed.compile_id,
-                    "reason": reasons.get(compile_id, ""),
-                    "file": file,
-                    "line": line,
-                },
-            )
+        yield Item(
+            name=f"{os.path.basename(file)}:{line}" if file else f"{compile_id} → {resumed.compile_id}",
+            start=gap.start - origin,
+            dur=gap.end - gap.start,
+            color="break",
+            row=resumed.index,
+            compile_id=compile_id,
+            facts={
+                "host_us": us(host),
+                "resume_guard_us": us(resumed.guard_ns),
+                "resume_overhead_us": us(resumed.overhead_ns),
+                "resume_compile_id": resumed.compile_id,
+                "reason": reasons.get(compile_id, ""),
+                "file": file,
+                "line": line,
+            },
         )
-    return items
 
 
-def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
+def _recompiles(summary: CompileSummary, epoch: int) -> Iterator[Item]:
     compiled = forward_compilations(summary)
-    items = []
     for row in summary.recompiles:
         frame = compiled.get(key_of(row.key))
         if frame is not None and frame.HasField("start_ns"):
             duration = us(frame.duration_ns) if frame.HasField("duration_ns") else None
-            items.append(
-                Item(
-                    name=f"recompile {row.key.compile_id}",
-                    start=frame.start_ns - epoch,
-                    dur=0,
-                    color="recompile",
-                    compile_id=row.key.compile_id,
-                    epoch=row.key.epoch,
-                    facts={"reasons": list(row.reasons), "duration_us": duration, "function": frame.function},
-                )
+            yield Item(
+                name=f"recompile {row.key.compile_id}",
+                start=frame.start_ns - epoch,
+                dur=0,
+                color="recompile",
+                compile_id=row.key.compile_id,
+                epoch=row.key.epoch,
+                facts={"reasons": list(row.reasons), "duration_us": duration, "function": frame.function},
             )
-    return items
 
 
 def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
@@ -193,10 +184,10 @@ def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Ite
     if set(threads) <= {0}:  # of a log, which has no thread ids
         titles = dict.fromkeys(threads, "Compile phases")
     lanes = grouped(rows, lambda row: _WORKERS if row.worker_process else titles[row.thread])
-    for title in [*titles.values(), _WORKERS]:
+    for title in sorted(lanes, key=_WORKERS.__eq__):
         items = []
         around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
-        for row in lanes.get(title, ()):
+        for row in lanes[title]:
             while around and around[-1][0] <= row.start_ns:
                 around.pop()
             phase = phase_of(row.name) or (around[-1][1] if around else "other")
@@ -214,8 +205,7 @@ def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Ite
                     facts={name: value for name, value in facts.items() if value},
                 )
             )
-        if items:
-            yield title, items
+        yield title, items
 
 
 def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, int]]:
@@ -225,8 +215,7 @@ def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, i
     """
     slices = {}
     for device, gaps in profile.of(idle_gaps).items():
-        inner = gaps.inner()
-        if len(inner):
+        if len(inner := gaps.inner()):
             longest = inner.take(np.sort(np.argsort(inner.starts - inner.ends, kind="stable")[:_MAX_GAPS]))
             items = partial(_gap_items, profile, longest, origin)
             drawn = ItemSlices(longest.starts - origin, longest.ends - longest.starts, items)
@@ -256,8 +245,6 @@ def _gap_items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:
     return items
 
 
-Float64s = npt.NDArray[np.float64]
-
 _MEMORY = (("total_allocated", "Memory allocated"), ("total_reserved", "Memory reserved"))
 _DEVICE_CATS = (*GPU_CATS, GPU_LABEL)
 
@@ -266,8 +253,8 @@ class Points(NamedTuple):
     """Points of a plot as columns, at most one per bucket. Until the next point the last value holds."""
 
     start: Int64s  # of the bucket (ns)
-    greatest: Float64s  # value in the bucket
-    last: Float64s  # value in the bucket
+    greatest: Floats  # value in the bucket
+    last: Floats  # value in the bucket
 
 
 @dataclass
@@ -357,14 +344,13 @@ class TimelineLayout:
         crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
         thread = f"thread {track.tid}" if isinstance(track.tid, int) else track.tid
         is_overhead = _cats(rows.trace, slices.track) == {OVERHEAD}
-        note = f"{crossing} slices outlast their parents and have separate lines"
         number = self._add(
             kind,
             group,
             "Overhead" if is_overhead else track.thread_name.strip() or thread,
             depths=rows.lines[slices.track],
             slices=last - first,
-            note=note if crossing else "",
+            note=f"{crossing} slices outlast their parents and have separate lines" if crossing else "",
             folded=folded,
         )
         self.slices[number] = slices
@@ -384,7 +370,7 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> TimelineLayou
     idle = {f"GPU {device}": gaps for device, gaps in gaps_of_gpus(profile, rows.origin).items()}
     calls = rows.trace.launch_of()
     launches = np.bincount(rows.trace.track[calls[calls >= 0]], minlength=len(rows.trace.tracks))
-    pending = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
+    pending = grouped(counters(rows.trace, profile.of(gpu_work), rows.origin), lambda row: row.group)
     for kind, group, track in _tracks(rows.trace, launches):
         if items := steps.pop(group, []):
             drawn.add_items("steps", group, f"Steps on {group}", ItemSlices.of(items))
@@ -392,12 +378,11 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> TimelineLayou
             gaps, left_out = idle.pop(group)
             note = f"{plural(left_out, 'shorter gap')} not drawn" if left_out else ""
             drawn.add_items("gaps", group, "Idle", gaps, note)
-        for counter in [counter for counter in pending if counter.group == group]:
-            pending.remove(counter)
+        for counter in pending.pop(group, ()):
             drawn.add_counter(counter)
         launches_nothing = kind == "thread" and bool(launches.any()) and not launches[track]
         drawn.add_track(kind, group, TrackSlices(rows, track, palette), rows, folded=launches_nothing)
-    for counter in pending:
+    for counter in chain.from_iterable(pending.values()):
         drawn.add_counter(counter)
     return drawn
 

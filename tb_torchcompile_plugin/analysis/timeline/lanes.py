@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile import level_of_detail
-from tb_torchcompile_plugin.profile.columns import Int64s
+from tb_torchcompile_plugin.profile.columns import Int64s, indices_in, mask_at, values_at
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -189,8 +189,7 @@ class Palette:
         """Return the colors of rows as indices into `COLORS`."""
         cats = np.asarray(self._trace.cat[rows], np.int64)
         colors = self._by_cat[cats]
-        with_category = np.flatnonzero(self._has_category[cats])
-        if len(with_category):
+        if len(with_category := np.flatnonzero(self._has_category[cats])):
             names = np.asarray(self._trace.name[rows[with_category]], np.int64)
             keys, inverse = np.unique(names * len(self._by_cat) + cats[with_category], return_inverse=True)
             codes = [self._color(*divmod(key, len(self._by_cat))) for key in keys.tolist()]
@@ -262,11 +261,9 @@ class TraceRows:
 
     def clamped_end(self, rows: Int64s) -> Int64s:
         """Return where slices end if none may outlast its parent, in the trace's own time."""
-        ends: Int64s = self.trace.ts[rows] + self.trace.dur[rows]
-        if len(self.crossing):
-            index = np.minimum(np.searchsorted(self.crossing, rows), len(self.crossing) - 1)
-            ends = np.where(self.crossing[index] == rows, self._clamped[index], ends)
-        return ends
+        index = indices_in(self.crossing, rows)
+        ends = self.trace.ts[rows] + self.trace.dur[rows]
+        return np.where(index >= 0, values_at(self._clamped, index), ends)
 
     def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` of one track that touch [start, end), by (group, start)."""
@@ -278,8 +275,7 @@ class TraceRows:
 
     def touching(self, track: int, start: int, end: int) -> Int64s:
         """Return the rows of one track that touch [start, end)."""
-        rows: Int64s = level_of_detail.touching(self._slices(track, start, end, 0), start, end).row
-        return rows
+        return np.asarray(level_of_detail.touching(self._slices(track, start, end, 0), start, end).row)
 
     def _groups(self, track: int) -> range:
         return range(int(self.first_group[track]), int(self.first_group[track + 1]))
@@ -307,7 +303,6 @@ class TraceRows:
         return self._singles(np.array(self._groups(track)), rows)
 
     def _singles(self, groups: Int64s, rows_of: list[level_of_detail.Integers]) -> MergedSlices:
-        """Return the rows of each group as runs of one slice."""
         group = np.repeat(groups.astype(np.int32), [len(rows) for rows in rows_of])
         rows = np.concatenate([np.zeros(0, np.int32), *rows_of])
         return level_of_detail.singles(group, self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows)
@@ -324,8 +319,7 @@ def crossing_rows(trace: Trace) -> tuple[Int64s, Int64s]:
         limit = clamped[trace.parent[rows]]
         cut = limit < clamped[rows]
         clamped[rows[cut]] = limit[cut]
-        shorter = np.zeros(len(end), bool)
-        shorter[rows[cut]] = True
+        shorter = mask_at(rows[cut], len(end))
         rows = inner[shorter[trace.parent[inner]]]  # what is inside of those may now outlast them, too
     crossing = np.flatnonzero(clamped < end)
     return crossing, clamped[crossing]

@@ -76,7 +76,6 @@ def _gpus(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
 
 
 def _threads(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
-    """Yield how long each thread ran any slice."""
     trace = timeline.rows.trace
     for lane in timeline.lanes:
         slices = timeline.slices.get(lane.id)
@@ -84,8 +83,7 @@ def _threads(timeline: Timeline, start: int, end: int) -> Iterator[Fact]:
             rows = timeline.rows.touching(slices.track, start, end)
             rows = rows[trace.depth[rows] == 0]
             begin = trace.ts[rows] - timeline.origin
-            busy = int(_inside(begin, begin + trace.dur[rows], start, end).sum())
-            if busy:
+            if busy := int(_inside(begin, begin + trace.dur[rows], start, end).sum()):
                 yield busy_fact(lane.title, busy, share_percent(busy, end - start))
 
 
@@ -138,5 +136,4 @@ def host_inside(timeline: Timeline, start: int, end: int) -> tuple[Int64s, Int64
 
 def _inside(begin: Int64s, stop: Int64s, start: int, end: int) -> Int64s:
     """Return how much of each interval is in [start, end)."""
-    part: Int64s = np.maximum(np.minimum(stop, end) - np.maximum(begin, start), 0)
-    return part
+    return np.asarray(np.maximum(np.minimum(stop, end) - np.maximum(begin, start), 0))

@@ -117,12 +117,12 @@ def _facts(lane: Lane, start_ns: int, dur_ns: int, self_ns: int | None, *more: F
 
 def _related(timeline: Timeline, groups: dict[str, list[int]]) -> list[RelatedSlices]:
     """Return the groups that have any slices; of rows of the trace, -1 for none."""
-    related = []
-    for title, rows in groups.items():
-        if slices := _refs(timeline, rows):
-            more = max(0, len(slices) - _MAX_RELATED)
-            related.append(RelatedSlices(title, slices[:_MAX_RELATED], more))
-    return related
+    refs = {title: _refs(timeline, rows) for title, rows in groups.items()}
+    return [
+        RelatedSlices(title, slices[:_MAX_RELATED], max(0, len(slices) - _MAX_RELATED))
+        for title, slices in refs.items()
+        if slices
+    ]
 
 
 def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> TimelineSlice:
@@ -352,8 +352,7 @@ def timeline_search(
         slices = timeline.slices[lane]
         (name,) = slices.name_codes(np.array([row]))
         refs.append(SliceRef(row, lane, slices.texts[name], start, int(hits.end[index]) - start))
-    position = int(np.searchsorted(hits.start[found], at))
-    return TimelineHits(query, len(found), offset, refs, position)
+    return TimelineHits(query, len(found), offset, refs, int(np.searchsorted(hits.start[found], at)))
 
 
 def _find(timeline: Timeline, query: str) -> _Hits:

@@ -107,7 +107,8 @@ class Timeline:
 
     def describe(self) -> TimelineLanes:
         """Return the lanes of the timeline."""
-        trace, (starts, ends) = self.profile.trace, self._steps
+        trace, rows = self.profile.trace, self.profile.of(StepWindows).rows
+        starts = trace.ts[rows] - self.origin
         notes = []
         if self.profile.summary is None:
             notes.append(
@@ -115,16 +116,15 @@ class Timeline:
                 "not shown. The handler of this package writes a summary next to each trace"
             )
         elif not has_unix_time(self.profile, self.origin):
-            why = "the trace's clock is not Unix time"
-            notes.append(f"Compile phases and recompiles are not shown: {why}")
-        names = [trace.names[code] for code in trace.name[self.profile.of(StepWindows).rows]]
+            notes.append("Compile phases and recompiles are not shown: the trace's clock is not Unix time")
+        columns = trace.name[rows].tolist(), starts.tolist(), (starts + trace.dur[rows]).tolist()
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
             headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
             duration_ns=self.duration,
             extent=list(self.extent),
             home=list(self.around_step(0)) if len(starts) else [0, self.duration],
-            steps=[StepSpan(*step) for step in zip(names, starts.tolist(), ends.tolist())],
+            steps=[StepSpan(trace.names[name], *window) for name, *window in zip(*columns)],
             lanes=self.lanes,
             categories=list(COLORS),
             notes=notes,
@@ -164,8 +164,7 @@ class Timeline:
         """Raise BadRequest for lanes that do not exist."""
         for lane in lanes:
             if not 0 <= lane < len(self.lanes):
-                next_step = "Request a lane that `timeline` lists"
-                raise BadRequest(f"there is no lane {lane}", next_step=next_step)
+                raise BadRequest(f"there is no lane {lane}", next_step="Request a lane that `timeline` lists")
 
     def check(self, start: int, end: int) -> None:
         """Raise BadRequest for a window without time, and one where nothing is."""
@@ -180,8 +179,7 @@ class Timeline:
         windows = self.profile.of(StepWindows).windows
         trace, work = self.profile.trace, self.profile.of(gpu_work)
         launched = work.index[launching(windows, trace, trace.launch_of()[work.index]) == index]
-        finished = trace.ts[launched] + trace.dur[launched]
-        end = int(finished.max(initial=windows.ends[index]))
+        end = int((trace.ts[launched] + trace.dur[launched]).max(initial=windows.ends[index]))
         return int(windows.starts[index]) - self.origin, end - self.origin
 
     def _rectangles(self, lanes: Sequence[int], runs: Sequence[MergedSlices], names: Codes) -> Rectangles:
@@ -202,12 +200,6 @@ class Timeline:
             np.concatenate(codes),
             np.concatenate(colors),
         )
-
-    @cached_once
-    def _steps(self) -> tuple[Int64s, Int64s]:
-        rows = self.profile.of(StepWindows).rows
-        starts = self.profile.trace.ts[rows] - self.origin
-        return starts, starts + self.profile.trace.dur[rows]
 
 
 def time_fact(label: str, ns: int | None, title: str = "", unknown: str = "") -> Fact:
@@ -270,8 +262,7 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
         blocks += [block, bytes(padding)]
         offset += len(block) + padding
     names = [visible(name) for name in window.names]
-    aligned = [window.start, window.end]
-    fields = WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns)
+    fields = WindowHeader(start, end, width, [window.start, window.end], 1 << window.shift, names, columns)
     header = msgspec.json.encode(fields)
     header += b" " * (-(4 + len(header)) % _ALIGN)
     return b"".join((len(header).to_bytes(4, "little"), header, *blocks))

@@ -6,7 +6,7 @@ compiling or autotuning: the compilation that it serves. The graph key is that o
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Ownership:
         owners = {self.code(key): self.code(compile_id) for key, compile_id in unique_keys.items()}
         codes = [owners.get(code, -1) for code in range(len(self.names))]
         self._unique_keys = np.array(codes or [-1], np.int64)
-        self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
+        self.backwards = list(self._backwards(Timelines(trace, frames), graph_calls))
         self._owners = Timelines(trace, [*frames, *self.backwards])
         self.is_backward = Cover(trace, host_slices(trace, is_backward)).holds
 
@@ -68,13 +68,12 @@ class Ownership:
         return self._codes.code(name)
 
     def _named(self, owner_of: Callable[[str], str | None]) -> Owned:
-        """Return the slices whose name has an owner, with it."""
         rows = host_slices(self._trace, lambda name: owner_of(name) is not None).tolist()
         owners = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
         return [(row, self.code(owner)) for row, owner in owners if owner is not None]
 
-    def _backwards(self, frames: "Timelines", graph_calls: Owned) -> Owned:
-        """Return `CompiledFunctionBackward` slices with the compile id of their forward.
+    def _backwards(self, frames: "Timelines", graph_calls: Owned) -> Iterator[tuple[int, int]]:
+        """Yield `CompiledFunctionBackward` slices with the compile id of their forward.
 
         It is found by the profiler's arrow from forward to backward; otherwise by the sequence number, which counts
         per thread; otherwise by the key of a graph called inside, where only one compile id has it.
@@ -93,7 +92,6 @@ class Ownership:
         around, owners = Timelines(trace, zip(backwards, backwards)).at(calls), self._unique_keys[keys]
         is_known = (around >= 0) & (owners >= 0)
         by_key = dict(zip(around[is_known].tolist(), owners[is_known].tolist()))
-        owned = []
         for row in backwards:
             owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
             if owner is None and trace.sequence[row] >= 0:
@@ -101,8 +99,7 @@ class Ownership:
             if owner is None:
                 owner = by_key.get(row)
             if owner is not None:
-                owned.append((row, owner))
-        return owned
+                yield row, owner
 
 
 def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
@@ -116,9 +113,7 @@ def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
 def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
     """Return the owner of the latest forward of one sequence number; None where two threads have such a forward."""
     earlier = [row for row in forwards if row[0] <= before]
-    if not earlier or len({track for _, track, _ in earlier}) > 1:
-        return None
-    return max(earlier)[2]
+    return max(earlier)[2] if len({track for _, track, _ in earlier}) == 1 else None
 
 
 class Timelines:
@@ -184,8 +179,7 @@ def add_packages(
         owner = code.packages.get(trace.names[name]) or code.packages.get(defined_name(trace.names[name]))
         if owner is not None:
             compile_id[free & (names == name)] = ownership.code(owner)
-    calls = package_calls(trace).tolist()
-    around = Timelines(trace, [(index, index) for index in calls]).at(launch)
+    around = Timelines(trace, [(index, index) for index in package_calls(trace).tolist()]).at(launch)
     for call in np.unique(around[free & (around >= 0)]).tolist():
         launched = free & (around == call)
         owners = np.unique(compile_id[launched & (compile_id >= 0)])

@@ -23,7 +23,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME, frame_of
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_compilation
 
 
 class BreakLine(NamedTuple):
@@ -122,7 +121,7 @@ def compiling_in_trace(profile: Profile) -> Intervals:
 
 
 def _compilations(profile: Profile) -> Int64s:
-    return host_slices(profile.trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION))
+    return host_slices(profile.trace, slices.is_compilation, (*slices.CALL_CATS, slices.PYTHON_FUNCTION))
 
 
 def logged_times(rows: Iterable[Compilation | CompilerCall], base_ns: int = 0) -> Intervals:
@@ -141,7 +140,7 @@ def resumes(profile: Profile) -> Resumes | None:
     trace, summary = profile.trace, profile.summary
     frames = _from_stacks(trace, profile.of(Ownership))
     if summary is None or not summary.compilations:
-        stacks = len(trace.select(cat=PYTHON_FUNCTION)) > 0
+        stacks = len(trace.select(cat=slices.PYTHON_FUNCTION)) > 0
         return Resumes(frozenset(frames), {}, frames) if stacks else None
     # What each compile id was in this trace: torch._dynamo.reset() gives ids out again.
     end = trace.base_ns + trace.window()[1]
@@ -162,7 +161,7 @@ def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
     resumed = {code: frame for code, frame in named if frame and frame.function.startswith(RESUME)}
     if not resumed:
         return {}
-    stacks = trace.select(cat=PYTHON_FUNCTION)
+    stacks = trace.select(cat=slices.PYTHON_FUNCTION)
     rows = stacks[np.isin(trace.name[stacks], list(resumed))]
     owners = Timelines(trace, ownership.regions).at(rows)
     frames = zip(owners.tolist(), (resumed[name] for name in trace.name[rows].tolist()))
@@ -179,8 +178,11 @@ def region_calls(profile: Profile) -> list[RegionCall]:
     trace, ownership, resumed = profile.trace, profile.of(Ownership), profile.of(resumes)
     resume_ids = resumed.ids if resumed else ()
     regions = {index: ownership.names[code] for index, code in ownership.regions}
-    parts = (*regions, *host_slices(trace, _is_part).tolist())
-    tracks = grouped(parts, lambda index: int(trace.track[index]))
+    marks = (*slices.LOOKUPS, *slices.WRAPPERS)
+    parts = host_slices(
+        trace, lambda name: name in marks or slices.is_forward_graph(name) or slices.is_compilation(name)
+    )
+    tracks = grouped((*regions, *parts.tolist()), lambda index: int(trace.track[index]))
     calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resume_ids)]
     return sorted(calls, key=lambda call: call.start)
 
@@ -275,11 +277,6 @@ def break_host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | 
             taken = joined(taken, besides)
         host[rows] -= covered_ns(taken, starts[rows], ends[rows])
     return host
-
-
-def _is_part(name: str) -> bool:
-    is_named = name in (*slices.LOOKUPS, *slices.WRAPPERS)
-    return is_named or slices.is_forward_graph(name) or slices.is_compilation(name)
 
 
 def _build(

@@ -68,8 +68,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     """Return every call of a compiled graph in the trace, on any thread."""
     trace, launches = profile.trace, profile.of(launch_calls)
     # torch before 2.11 marks only graphs that have a backward.
-    is_call = slices.is_graph_call if marks_graphs(trace) else slices.is_graph
-    calls = host_slices(trace, is_call)
+    calls = host_slices(trace, slices.is_graph_call if marks_graphs(trace) else slices.is_graph)
     around = first_ancestor(trace.parent, trace.parent[calls], mask_at(calls, len(trace)))
     row = calls[around < 0]
     graphs = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
@@ -80,7 +79,6 @@ def graph_runs(profile: Profile) -> GraphRuns:
     captures = runtime[mask_of(trace.names, slices.is_capture)[trace.name[runtime]]]
     # Without that of the memory pool, which is empty.
     captures = captures[~Cover(trace, preparing).holds(captures)]
-    of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         return sums(graphs.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
@@ -92,7 +90,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
         backward=ownership.is_backward(row),
         preparations=inside(preparing),
         launches=inside(replays),
-        events=inside(of_replays, launches.events[launches.replay]),
+        events=inside(launches.call[launches.replay], launches.events[launches.replay]),
         recorded=np.asarray((recordings > 0) | (captured > 0)),
     )
 

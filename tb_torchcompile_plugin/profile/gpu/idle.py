@@ -9,7 +9,7 @@ the data loader compiles.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.profile.steps import has_gpu_records
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.slices import is_communication
 
 HostKind = Literal[
     "compiling",
@@ -42,7 +41,7 @@ UNACCOUNTED = HOST_KINDS.index("unaccounted")
 
 # What a host slice is by its name, where it is not the compiler's. Without a rule its `cat` decides.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("communication", is_communication),
+    ("communication", slices.is_communication),
     ("synchronise", slices.is_synchronisation),
     ("data", slices.is_data_loading),
     ("guards", (*slices.LOOKUPS, *slices.WRAPPERS).__contains__),
@@ -56,14 +55,9 @@ _FIRST = ("compile", "communication", "synchronise", "data", "guards")
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
-class Activity(NamedTuple):
-    """A step function: from `times[i]` to `times[i + 1]` the thread did the cause of this index.
-
-    Before the first and after the last of `times` it did nothing that was recorded.
-    """
-
-    times: Int64s
-    cause: npt.NDArray[np.int8]
+# From times[i] to times[i + 1] the thread did the cause of this index; before the first and after the last of them
+# nothing that was recorded.
+Activity = tuple[Int64s, npt.NDArray[np.int8]]
 
 
 class ThreadActivity:
@@ -123,14 +117,10 @@ class ThreadActivity:
         ends = starts + trace.dur[rows]
         kinds = self._kind_of_name[trace.name[rows]]
         kinds = np.where(kinds >= 0, kinds, self._kind_of_cat[trace.cat[rows]])
-        layers = {}
-        for kind in _DECISIVE:
-            indices = np.flatnonzero(kinds == _KINDS.index(kind))
-            layers[kind] = union(starts[indices], ends[indices])
-        layers["all"] = union(starts, ends)
+        masks = {kind: kinds == _KINDS.index(kind) for kind in _DECISIVE}
+        masks |= {"all": np.ones(len(starts), bool), "launching": self._launches[:-1][rows]}
+        layers = {kind: union(starts[mask], ends[mask]) for kind, mask in masks.items()}
         layers["break"] = self.breaks.get(track, union(starts[:0], ends[:0]))
-        launches = self._launches[:-1][rows]
-        layers["launching"] = union(starts[launches], ends[launches])
         return _first_match(layers, self._conditions)
 
     def _conditions(self, on: dict[str, Mask]) -> list[Mask]:
@@ -150,7 +140,6 @@ class ThreadActivity:
 def _first_match(
     layers: dict[str, Intervals], conditions_of: Callable[[dict[str, Mask]], list[Mask]]
 ) -> Activity:
-    """Return the first cause at each moment."""
     times = np.sort(np.concatenate([edge for layer in layers.values() for edge in layer]), kind="stable")
     on: dict[str, Mask] = {}  # at which times a layer covers the next moment
     for kind, layer in layers.items():
@@ -159,11 +148,9 @@ def _first_match(
         change[np.searchsorted(times, layer.ends)] -= 1
         on[kind] = np.cumsum(change) > 0
     conditions = conditions_of(on)
-    cause = np.full(len(times), len(conditions), np.int8)
-    for code in reversed(range(len(conditions))):
-        cause[conditions[code]] = code
+    cause = np.select(conditions, range(len(conditions)), len(conditions)).astype(np.int8)
     changed = np.diff(cause, prepend=-1) != 0
-    return Activity(times[changed], cause[changed])
+    return times[changed], cause[changed]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +192,13 @@ def idle_gaps(profile: Profile) -> dict[int, Gaps]:
         row = _at(index, trace.ts[index], done.starts)
         call = trace.launch_of()[row]
         launch = np.where(call >= 0, call, trace.op_of()[row])
-        track = np.where(launch >= 0, trace.track[launch], -1).astype(np.int64)
         gaps[device] = Gaps(
             starts=np.append(first, done.ends),
             ends=np.append(done.starts, last),
             preceding=np.append(-1, _at(index, trace.ts[index] + trace.dur[index], done.ends)),
             following=np.append(row, -1),
             launch=np.append(launch, -1),
-            track=np.append(track, -1),
+            track=np.append(np.where(launch >= 0, trace.track[launch], -1).astype(np.int64), -1),
         )
     return gaps
 
@@ -252,8 +238,7 @@ def causes_in(gaps: Gaps, threads: ThreadActivity, begins: Int64s, ends: Int64s)
     counts = np.maximum(np.searchsorted(gaps.starts, ends, side="left") - low, 0)
     window, gap = ranges(low, counts)
     starts = np.maximum(gaps.starts[gap], begins[window])
-    stops = np.minimum(gaps.ends[gap], ends[window])
-    pieces = threads.split(starts, stops, gaps.track[gap])
+    pieces = threads.split(starts, np.minimum(gaps.ends[gap], ends[window]), gaps.track[gap])
     before = np.concatenate((np.zeros((1, pieces.shape[1]), np.int64), np.cumsum(pieces, axis=0)))
     edges = np.cumsum(counts)
     return np.asarray(before[edges] - before[edges - counts])

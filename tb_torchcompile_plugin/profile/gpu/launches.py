@@ -26,8 +26,6 @@ from tb_torchcompile_plugin.torch_names import caches, kernels, slices
 Device = int | Literal["cpu"]
 
 _CERTAIN = [code for code, name in enumerate(kernels.CATEGORIES) if kernels.is_certain(name)]
-_USERS = kernels.CATEGORIES.index("triton_user")
-_CPP = kernels.CATEGORIES.index("cpp")
 
 
 class Launches(msgspec.Struct, frozen=True):
@@ -60,9 +58,8 @@ def ran_packages(profile: Profile) -> bool:
     """
     if profile.summary and any(call.kind == caches.LOAD_CALL for call in profile.summary.compiler_calls):
         return True
-    names = profile.of(Ownership).names
     owners = (code for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id).tolist())
-    return any(code >= 0 and caches.is_package(names[code]) for code in owners)
+    return any(code >= 0 and caches.is_package(profile.of(Ownership).names[code]) for code in owners)
 
 
 def groups(rows: Launches) -> list[Int64s]:
@@ -84,8 +81,7 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
     # such a kernel.
     is_lost = (launch < 0) | (compile_id < 0) & mask_of(trace.names, slices.is_replay)[trace.name[launch]]
     for name in np.unique(names[is_lost]).tolist():
-        graph = code.defined_once.get(trace.names[name])
-        if graph is not None:
+        if graph := code.defined_once.get(trace.names[name]):
             rows = (names == name) & is_lost
             compile_id[rows] = ownership.code(graph.compile_id)
             graph_key[rows] = ownership.code(graph.graph_key) if graph.graph_key else -1
@@ -116,7 +112,7 @@ def _cpu(profile: Profile) -> Launches:
         device="cpu",
         index=index,
         name=names,
-        category=np.full(len(index), _CPP, np.int64),
+        category=np.full(len(index), kernels.CATEGORIES.index("cpp"), np.int64),
         compile_id=compile_id,
         graph_key=ownership.graph_keys(index),
         dur=trace.dur[index],
@@ -163,7 +159,7 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
         if kernels.is_user_triton(trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]):
             users.add(kernel)
     is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
-    return np.where(is_users, _USERS, category)
+    return np.where(is_users, kernels.CATEGORIES.index("triton_user"), category)
 
 
 @dataclass(frozen=True, eq=False)

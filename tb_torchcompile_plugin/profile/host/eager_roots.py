@@ -11,15 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.columns import (
-    Cover,
-    Int64s,
-    Mask,
-    by_track,
-    host_slices,
-    package_calls,
-    sums,
-)
+from tb_torchcompile_plugin.profile.columns import Cover, Int64s, Mask, host_slices, sums
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -90,11 +82,11 @@ def _are_alike(begins: Int64s, code: Int64s) -> Mask:
 class Roots(NamedTuple):
     """Outermost eager operators as columns."""
 
-    row: columns.Int64s
-    start: columns.Int64s  # ns
-    end: columns.Int64s
-    host_ns: columns.Int64s  # how much of that is not compiled code
-    device_ns: columns.Int64s  # summed time of the GPU events launched in it
+    row: Int64s
+    start: Int64s  # ns
+    end: Int64s
+    host_ns: Int64s  # how much of that is not compiled code
+    device_ns: Int64s  # summed time of the GPU events launched in it
 
     def where(self, mask: Mask) -> "Roots":
         """Return some of them."""
@@ -120,16 +112,15 @@ class EagerRoots:
         called = {*compiling, *slices.LOOKUPS, *slices.WRAPPERS}
         parts = host_slices(trace, lambda name: name in called or slices.is_graph(node_name(name)))
         is_compiled, is_op = np.zeros((2, len(trace)), bool)
-        is_compiled[regions] = is_compiled[parts] = is_compiled[package_calls(trace)] = True
+        is_compiled[regions] = is_compiled[parts] = is_compiled[columns.package_calls(trace)] = True
         is_op[trace.select(cat=slices.OPERATOR)] = is_op[launch[launch >= 0]] = True
         ops = np.flatnonzero(is_op & ~is_compiled)
         compiled, graphs = Cover(trace, np.flatnonzero(is_compiled)), Cover(trace, parts)
         # Regions whose graphs the trace marks: in others nothing separates a graph from what runs next to it.
         marked = marks_graphs(trace)
         marked_regions = [call.index for call in all_calls(profile.of(region_calls)) if marked or call.graphs]
-        broken = Cover(trace, np.array(marked_regions, np.int64))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)
-        inside = ops[broken.holds(ops)]
+        inside = ops[Cover(trace, np.array(marked_regions, np.int64)).holds(ops)]
         self.in_regions, _ = self._roots(inside[~graphs.holds(inside)], graphs)
 
     def launched_ns(self, steps: StepWindows) -> int:
@@ -138,13 +129,13 @@ class EagerRoots:
         inside = launching(steps.windows, self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
-    def _roots(self, ops: columns.Int64s, compiled: Cover) -> tuple[Roots, columns.Intervals]:
+    def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, columns.Intervals]:
         """Return the outermost of these operators, and when they ran outside of compiled code."""
         launches = np.flatnonzero((self._launches >= 0) & ~compiled.holds(self._launches))
         tracks = self._trace.track[self._launches[launches]]
         empty = np.zeros(0, np.int64)
         roots, running = [Roots(*[empty] * len(Roots._fields))], [columns.Intervals(empty, empty)]
-        for track, rows in by_track(self._trace, ops):  # rows in order of time
+        for track, rows in columns.by_track(self._trace, ops):  # rows in order of time
             start = self._trace.ts[rows]
             reach = np.maximum.accumulate(start + self._trace.dur[rows])
             first = np.flatnonzero(np.append(True, start[1:] >= reach[:-1]))

@@ -96,8 +96,7 @@ def bounds_in(index: Int64s, trace: Trace) -> Int64s:
 def calling_tracks(profile: Profile) -> Mask:
     """Return by track whether an operator or a runtime call ran on it: threads that called nothing mostly wait."""
     trace = profile.trace
-    calls = trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))
-    return mask_at(trace.track[calls], len(trace.tracks))
+    return mask_at(trace.track[trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))], len(trace.tracks))
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: int) -> None:
@@ -277,10 +276,9 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
     The External id names it; where there is none, it is the innermost operator or label around the launch.
     """
     named = values_at(tree.place, trace.op_of()[gpu])
-    launch = values_at(tree.place, trace.launch_of()[gpu])
     unnamed = named < 0
     is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
-    named[unnamed] = tree.nearest(launch[unnamed], is_call)
+    named[unnamed] = tree.nearest(values_at(tree.place, trace.launch_of()[gpu[unnamed]]), is_call)
     return named
 
 
@@ -317,12 +315,10 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
     number. is_site: which functions, by their names, are one.
     """
     users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
-    everything = np.arange(len(tree.index), dtype=tree.index.dtype)
-    site = tree.nearest(everything, users)
+    site = tree.nearest(np.arange(len(tree.index), dtype=tree.index.dtype), users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
     forward = forwards(trace, tree)
-    backward = tree.nearest(lost, forward >= 0)
-    site[lost] = values_at(site, values_at(forward, backward))
+    site[lost] = values_at(site, values_at(forward, tree.nearest(lost, forward >= 0)))
     return values_at(trace.name, values_at(tree.index, site))
 
 

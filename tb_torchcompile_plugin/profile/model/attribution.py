@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.columns import (
     Int64s,
     Intervals,
     Mask,
+    distinct,
     groups_of_equal,
     host_slices,
+    mask_at,
     mask_of,
     ordinals,
     union,
@@ -25,19 +26,11 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import (
-    SampledLine,
-    lines_around,
-    lines_around_slices,
-    lines_of,
-    samples,
-)
+from tb_torchcompile_plugin.profile.samples import lines_around, lines_around_slices, lines_of, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
 from tb_torchcompile_plugin.torch_names.operators import is_backward
-from tb_torchcompile_plugin.torch_names.python_frames import is_library_work
-from tb_torchcompile_plugin.torch_names.slices import is_communication
 
 HostCauseKind = Literal[
     "nothing",
@@ -60,7 +53,6 @@ HostCauseKind = Literal[
     "more_work",
 ]
 CAUSES: tuple[HostCauseKind, ...] = get_args(HostCauseKind)
-_UNNAMED = -1  # no cause follows from the name
 _NOTHING, _PYTHON, _LIBRARY = range(3)
 _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
 # Everything inside of these is part of them; autotuning is not counted as the compilation that it is a part of.
@@ -70,7 +62,7 @@ _BY_NAME: tuple[tuple[HostCauseKind, Callable[[str], bool]], ...] = (
     ("nothing", slices.is_step),
     ("garbage", slices.is_garbage_collection),
     ("data_loading", slices.is_data_loading),
-    ("communication", is_communication),
+    ("communication", slices.is_communication),
     ("guards", slices.LOOKUPS.__contains__),
     ("graph", slices.is_graph),
     ("wrappers", slices.WRAPPERS.__contains__),
@@ -114,7 +106,16 @@ def culprits_of(profile: Profile, pieces: HostSegments) -> Attributions:
     line[rows] = lines_in_closures(profile, *_middles(profile, pieces.take(rows)))
     lines, index = np.unique(line[line >= 0], return_inverse=True)
     found.code[line >= 0], found.call[line >= 0] = len(found.culprits) + index, -1
-    return found._replace(culprits=[*found.culprits, *(_sampled(all_lines[number]) for number in lines)])
+    sampled = (
+        Attribution(
+            cause="library" if row.called else "python",
+            name=f"{row.called or row.function} (sampled)".lstrip(),
+            file=row.file,
+            line=row.line,
+        )
+        for row in (all_lines[number] for number in lines)
+    )
+    return found._replace(culprits=[*found.culprits, *sampled])
 
 
 def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
@@ -160,16 +161,11 @@ def _middles(profile: Profile, pieces: HostSegments) -> tuple[Int64s, Int64s]:
     return tracks, (pieces.begin + pieces.end) // 2
 
 
-def _sampled(line: SampledLine) -> Attribution:
-    cause: HostCauseKind = "library" if line.called else "python"
-    return Attribution(cause, f"{line.called or line.function} (sampled)".lstrip(), line.file, line.line)
-
-
 def attributions_of(profile: Profile, wanted: Int64s) -> Attributions:
     """Return the culprit of each of these slices; row -1 is nothing recorded."""
     rows, row = np.unique(wanted, return_inverse=True)
     *keys_of_rows, call = ancestor_causes(profile, rows)
-    keys, code = columns.distinct(*keys_of_rows)
+    keys, code = distinct(*keys_of_rows)
     names = profile.trace.names
     blamed = [
         Attribution(CAUSES[cause], names[name] if name >= 0 else "", *location_of(profile, user))
@@ -196,7 +192,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     trace, moments = profile.trace, profile.of(StepWindows).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
     of_names = profile.of(_of_names)
-    is_outer = columns.mask_at(np.array(_OUTER), len(CAUSES))
+    is_outer = mask_at(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, ancestor in ancestors_of(trace.parent, rows):
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
@@ -250,22 +246,21 @@ class _OfNames(NamedTuple):
 def _of_names(profile: Profile) -> _OfNames:
     names = profile.trace.names
     rules = [(CAUSES.index(cause), holds) for cause, holds in _BY_NAME]
-    named = np.array(
-        [next((cause for cause, holds in rules if holds(name)), _UNNAMED) for name in names], np.int64
-    )
+    # -1 where no cause follows from the name
+    named = np.array([next((cause for cause, holds in rules if holds(name)), -1) for name in names], np.int64)
     named[np.flatnonzero(slices.are_compiling(names))] = _COMPILE
     named[np.flatnonzero(slices.are_autotuning(names))] = _AUTOTUNING
-    is_named = named != _UNNAMED
     python = np.where(mask_of(names, python_frames.is_program_function)[: len(names)], _PYTHON, _LIBRARY)
     by_cat = CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING
-    causes = [np.where(is_named, named, unnamed) for unnamed in by_cat]
+    causes = [np.where(named >= 0, named, unnamed) for unnamed in by_cat]
     causes.append(np.array([CAUSES.index(slices.call_kind(name)) for name in names], np.int64))
     kinds = {slices.OPERATOR: 0, slices.LABEL: 1, slices.PYTHON_FUNCTION: 2} | dict.fromkeys(
         slices.RUNTIME_CATS, 4
     )
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
     is_of_framework, is_work = (
-        mask_of(names, matches) for matches in (python_frames.is_framework_function, is_library_work)
+        mask_of(names, matches)
+        for matches in (python_frames.is_framework_function, python_frames.is_library_work)
     )
     return _OfNames(np.stack(causes), kind_of_cat, is_of_framework, is_work)
 

@@ -104,11 +104,10 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     no_call = np.zeros(count, bool)
     marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
     loop = profile.of(StepWindows).tracks[:1].tolist() or [-1]
-    track = np.concatenate((np.full(count, loop[0]), trace.track[rows]))
     steps, counted = max(len(marks) - 1, 1), profile.of(steady_steps)
     sequence = LaunchSequence(
         row=row[order],
-        track=track[order],
+        track=np.concatenate((np.full(count, loop[0]), trace.track[rows]))[order],
         begin=begin[order],
         end=np.concatenate((moments, trace.ts[rows] + trace.dur[rows]))[order],
         launches=np.concatenate((no_call, launches))[order],
@@ -195,7 +194,6 @@ Activity = tuple[Int64s, Int64s]  # from times[i] on the innermost slice is rows
 
 
 def _activity(trace: Trace, track: int, window: tuple[int, int]) -> Activity:
-    """Return the innermost slice of a thread at each moment."""
     rows, end, _ = slices_around(trace, track, window)
     depth = trace.depth[rows]
     times = np.concatenate((end, trace.ts[rows]))
@@ -234,8 +232,7 @@ def _filled(pieces: HostSegments, track: Int64s, activity: dict[int, Activity]) 
     for number, (times, rows) in activity.items():
         of_track = pieces.take(np.flatnonzero(track == number))
         low = np.searchsorted(times, of_track.begin, side="right")
-        high = np.searchsorted(times, of_track.end, side="left")
-        piece, at = ranges(low, high - low + 1)
+        piece, at = ranges(low, np.searchsorted(times, of_track.end, side="left") - low + 1)
         begin = np.maximum(np.append(np.iinfo(np.int64).min, times)[at], of_track.begin[piece])
         end = np.minimum(np.append(times, np.iinfo(np.int64).max)[at], of_track.end[piece])
         parts.append(HostSegments(of_track.point[piece], np.append(-1, rows)[at], begin, end))
@@ -335,12 +332,11 @@ def _held(
     after = _awaited(device, stream, start, start + dur, begin + usual, near)
     has_waited = (after >= 0) & (latency > 2 * usual) & (gap > apart + usual)
     after = np.where(has_waited, after, -1)
-    after_gap = np.where(has_waited, start - (start + dur)[after], 0)
     return (
         np.where(is_queued | has_waited, np.minimum(latency, usual), latency),
         np.where(is_queued & ~has_waited, gap, np.minimum(gap, apart)),
         after,
-        after_gap,
+        np.where(has_waited, start - (start + dur)[after], 0),
     )
 
 

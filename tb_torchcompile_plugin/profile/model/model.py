@@ -219,8 +219,7 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     inside = (queue.device == device) & np.isin(_step_of_work(lane, queue), steps.rows)
     work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
     is_gpu_bound = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
-    step = steps.mean if is_gpu_bound else host
-    return Clock(host, device, max(step, least_step(lane, queue, times)))
+    return Clock(host, device, max(steps.mean if is_gpu_bound else host, least_step(lane, queue, times)))
 
 
 def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:
@@ -292,8 +291,7 @@ def events_written(profile: Profile) -> Floats:
         end = np.sort(begin + trace.dur[first:last], kind="stable")  # which are nearly in order
         window = pieces.begin[rows], pieces.end[rows]
         begun = np.diff(np.searchsorted(begin, window, "right"), axis=0)[0]
-        ended = np.diff(np.searchsorted(end, window), axis=0)[0]
-        count[rows] = (begun + ended) / 2
+        count[rows] = (begun + np.diff(np.searchsorted(end, window), axis=0)[0]) / 2
     return count
 
 

@@ -9,7 +9,7 @@ from profiles import GraphProgram, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport, dynamic_shapes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
-from traces import slice_
+from traces import compiled_call, slice_
 
 SIZE = "L['x'].size()[0]"
 
@@ -57,11 +57,7 @@ def test_a_size_that_is_specialised_again_names_its_line(programs: dict[str, Gra
 def multiplied(folder: Path, dims: object, summary: CompileSummary) -> DynamicShapeReport:
     """What is said of one compiled product of these dimensions."""
     shapes: dict[str, Any] = {"Input Dims": dims}
-    events = [
-        slice_("Torch-Compiled Region: 0/0", 0, 50),
-        slice_("## Call CompiledFxGraph k ##", 5, 40),
-        slice_("aten::mm", 10, 5, **shapes),
-    ]
+    events = [*compiled_call("0/0", (0, 50), (5, 40)), slice_("aten::mm", 10, 5, **shapes)]
     return profile_with(folder, events, data_of(summary)).of(dynamic_shapes)
 
 

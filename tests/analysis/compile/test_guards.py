@@ -44,12 +44,9 @@ def test_the_users_line_is_what_follows_the_check() -> None:
     by_kind = {guard.kind: guard for guard in guards(DUMP)}
     assert by_kind["TYPE_MATCH"].user_line == "x = self.layers[0](x)  # m.py:3 in forward"
     assert by_kind["GLOBAL_STATE"].user_line is None
-
-
-def test_a_hash_inside_a_string_is_no_comment() -> None:
     equals = next(guard for guard in guards(DUMP) if guard.source == "L['s']")
     assert equals.user_line == "def g(x, s): return m(x) * s  # train.py:78 in g"
-    assert "L['s'] == '# 1'" in equals.text
+    assert "L['s'] == '# 1'" in equals.text, "a # inside a string is no comment"
 
 
 def test_a_guard_of_several_lines_is_one_and_the_latency_is_none() -> None:

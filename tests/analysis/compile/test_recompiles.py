@@ -33,11 +33,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
         ),
         (
             "0/0: s == 0.0      # return x * s  # /u/train.py:78 in g",
-            "value",
-            "s",
-            "0.0",
-            None,
-            "Pass it as a tensor",
+            *("value", "s", "0.0", None, "Pass it as a tensor"),
         ),
         ("0/0: L['n'] == 3", "value", "L['n']", "3", None, "allow_unspec_int_on_nn_module"),
         ("0/0: L['mode'] == 'train'", "value", "L['mode']", "'train'", None, "constant"),
@@ -48,11 +44,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
         ),
         (
             "0/0: ___check_obj_id(L['self'], 140), type=<class 'M'>",
-            "identity",
-            "L['self']",
-            None,
-            None,
-            "Create it once",
+            *("identity", "L['self']", None, None, "Create it once"),
         ),
         ("0/0: len(L['xs']) == 2", "length", "L['xs']", "2", None, "number of elements"),
         ("0/1: len(self._modules) != 2", "length", "self._modules", "2", None, "number of elements"),
@@ -80,16 +72,17 @@ def test_nonsense_is_text_of_no_kind(reason):
 
 def test_each_recompile_of_the_recording_names_its_guards(recording):
     rows = recompiles(data_of(read_log(str(next(recording("recompiles").glob("*.log"))))))
-    guards = [
-        (row.compile_id, [(guard.entry, guard.kind, guard.source) for guard in row.guards]) for row in rows
-    ]
-    grad = "GLOBAL_STATE changed: grad_mode"
-    assert guards == [
-        ("0/1", [("0/0", "value", "s")]),
-        ("0/2", [("0/1", "global_state", "grad_mode"), ("0/0", "global_state", "grad_mode")]),
-        ("0/3", [("0/2", "global_state", "grad_mode"), ("0/1", "type", "s"), ("0/0", "value", "s")]),
-    ]
-    assert rows[1].reasons[0].endswith(grad) and all(row.duration_s for row in rows)
+    guards = {
+        row.compile_id: [(guard.entry, guard.kind, guard.source) for guard in row.guards] for row in rows
+    }
+    assert guards == {
+        "0/1": [("0/0", "value", "s")],
+        "0/2": [("0/1", "global_state", "grad_mode"), ("0/0", "global_state", "grad_mode")],
+        "0/3": [("0/2", "global_state", "grad_mode"), ("0/1", "type", "s"), ("0/0", "value", "s")],
+    }
+    assert rows[1].reasons[0].endswith("GLOBAL_STATE changed: grad_mode") and all(
+        row.duration_s for row in rows
+    )
 
 
 def test_a_size_mismatch_has_its_old_and_new_value(recording):

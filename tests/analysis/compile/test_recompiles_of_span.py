@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from traces import slice_
+from traces import region, slice_, step
 
 BASE = 1_790_000_000_000_000_000
 
@@ -26,10 +26,7 @@ def compiled(compile_id, start_us, end_us, **fields):
 
 
 def call(compile_id, ts, guards):
-    return [
-        slice_("TorchDynamo Cache Lookup", ts, guards),
-        slice_(f"Torch-Compiled Region: {compile_id}", ts + guards + 1, 10),
-    ]
+    return [slice_("TorchDynamo Cache Lookup", ts, guards), region(compile_id, ts + guards + 1, 10)]
 
 
 def joined(folder, events, summary):
@@ -46,14 +43,12 @@ def test_a_refused_version_is_no_version():
 
 
 def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
-    rows = [
-        compiled("0/0", -50, -10),
-        *(compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))),
-    ]
+    rows = [compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))]
+    rows.insert(0, compiled("0/0", -50, -10))
     summary = pb.CompileSummary(
         compilations=rows, recompiles=[pb.Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
     )
-    steps = [slice_(f"ProfilerStep#{n}", ts, 50, "user_annotation") for n, ts in ((1, 0), (2, 50))]
+    steps = [step(n, ts, 50) for n, ts in ((1, 0), (2, 50))]
     moments = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
     assert [(row.compile_id, row.step, row.when) for row in moments] == [
         ("0/1", None, "5.00 µs before the span"),
@@ -84,15 +79,10 @@ def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
 
 
 def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
-    summary = pb.CompileSummary(
-        compilations=[compiled("0/1", 108, 150)],
-        recompiles=[pb.Recompile(key=pb.CompileKey(compile_id="0/1"))],
-    )
-    events = [
-        *(slice_(f"ProfilerStep#{n}", ts, 100, "user_annotation") for n, ts in ((1, 0), (2, 100))),
-        slice_("_compile.compile_inner (dynamo_timed)", 95, 40),
-        slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0),
-    ]
+    summary = pb.CompileSummary(compilations=[compiled("0/1", 108, 150)])
+    summary.recompiles.add(key=pb.CompileKey(compile_id="0/1"))
+    events = [step(1, 0, 100), step(2, 100, 100), slice_("_compile.compile_inner (dynamo_timed)", 95, 40)]
+    events.append(slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0))
     (moment,) = joined(tmp_path, events, summary)
     assert moment.step == "ProfilerStep#1"
 

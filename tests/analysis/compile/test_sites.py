@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME
-from traces import AUTOGRAD, Event, compiled_call, launch, slice_
+from traces import AUTOGRAD, Event, compiled_call, frame, launch, region, slice_, step
 
 
 def reported(compile_id: str, line: int) -> pb.GraphBreak:
@@ -56,9 +56,7 @@ def broken(compile_id: str, at: float, gap: float) -> list[Event]:
 
 def profile(folder: Path, data: CompileData | None, *gaps: dict[str, float], steps: int = 2) -> Profile:
     """Gaps by compile id, in steps of 250 µs that follow each other."""
-    events = [
-        slice_(f"ProfilerStep#{n}", 300 * n, 250, "user_annotation") for n in range(steps if gaps else 0)
-    ]
+    events = [step(n, 300 * n, 250) for n in range(steps if gaps else 0)]
     for n, of_step in enumerate(gaps):
         for row, (compile_id, gap) in enumerate(of_step.items()):
             events += broken(compile_id, 300 * n + 120 * row, gap)
@@ -94,11 +92,7 @@ def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) 
 
 def test_a_break_inside_of_a_break_is_measured_once(tmp_path: Path) -> None:
     """Between the graphs of 0/0 another frame is called, and breaks: its 20 µs are part of those 100."""
-    events = [
-        slice_("ProfilerStep#0", 0, 250, "user_annotation"),
-        *broken("0/0", 0, 100),
-        *broken("1/0", 20, 20),
-    ]
+    events = [step(0, 0, 250), *broken("0/0", 0, 100), *broken("1/0", 20, 20)]
     about = profile_with(tmp_path, events, log(reported("0/0", 7), reported("1/0", 7)))
     assert [cost.host_us for cost in graph_break_costs(about) or ()] == [100, 20]
     (site,) = graph_break_sites(about)
@@ -121,7 +115,7 @@ def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
 
 def test_breaks_of_a_thread_without_operators_are_unknown(tmp_path: Path) -> None:
     """The thread that runs the model launches kernels, but only the other one has operators and stacks."""
-    seen = [slice_("train.py(1): wait", 0, 500, "python_function"), slice_("aten::add", 1, 3)]
+    seen = [frame("train.py(1): wait", 0, 500), slice_("aten::add", 1, 3)]
     other = [event for at in range(5) for event in launch("k", 10 + 20 * at, 12 + 20 * at, 9, tid=AUTOGRAD)]
     assert headline(profile_with(tmp_path, seen)) == "No graph breaks."
     lost = profile_with(tmp_path, [*seen, *other])
@@ -142,7 +136,7 @@ def test_a_break_that_was_recorded_is_known_next_to_such_a_thread(tmp_path: Path
 
 
 def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) -> None:
-    events = [slice_("Torch-Compiled Region: 0/0", 100 * n, 50) for n in range(3)]
+    events = [region("0/0", 100 * n, 50) for n in range(3)]
     data = log(reported("0/0", 7), reported("5/0", 9))
     ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
     assert (ran.why_no_cost or "").startswith("Regions that end at this break ran 3 times")
@@ -160,7 +154,7 @@ def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Pa
     summary = pb.CompileSummary(
         compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks
     )
-    events = [slice_("Torch-Compiled Region: 2/0", 100 * n, 50) for n in range(3)]
+    events = [region("2/0", 100 * n, 50) for n in range(3)]
     about = answered(profile_with(tmp_path, events, data_of(summary)), graph_break_costs, [])
     assert graph_break_sites(about)[0].why_no_cost == (
         "f and g run eagerly, so no compiled graph follows the break"

@@ -18,12 +18,8 @@ def record(kind: str, attempt: int = 0, **details: Any) -> Record:
 
 
 def change(**arguments: Any) -> Record:
-    event = {
-        "name": "automatic_dynamic",
-        "ts": START_US,
-        "ph": "i",
-        "args": {"compile_id": "0/0", **arguments},
-    }
+    event = {"name": "automatic_dynamic", "ts": START_US, "ph": "i"}
+    event["args"] = {"compile_id": "0/0", **arguments}
     return Record(envelope("chromium_event", {}), json.dumps(event))
 
 
@@ -75,10 +71,8 @@ def test_an_input_that_became_dynamic() -> None:
 
 
 def test_without_source_nothing_names_the_users_variables() -> None:
-    records = [
-        Record({"str": ["/train.py", 1]}),
-        *(SYMBOL, FIXED, change(name="L['x']", reason="size change")),
-    ]
+    records = [SYMBOL, FIXED, change(name="L['x']", reason="size change")]
+    records.insert(0, Record({"str": ["/train.py", 1]}))
     data = data_of(summary_of(records, readable=True, source=False))
     answer = symbolic_shapes(data, 0, "0/0")
     (changed,) = changed_inputs(data, (0, "0/0"))

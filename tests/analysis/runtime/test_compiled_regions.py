@@ -15,17 +15,13 @@ from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Resumes, resumes
-from traces import AUTOGRAD, launch, slice_
+from traces import AUTOGRAD, compiled_call, frame, launch, region, slice_, step
 
 
-def call(ts, region="0/0"):
-    return [
-        *(slice_("TorchDynamo Cache Lookup", ts, 5), slice_(f"Torch-Compiled Region: {region}", ts + 6, 50)),
-        *(
-            slice_("Pregraph bytecode", ts + 7, 3),
-            slice_("CompiledFunction", ts + 20, 22, **{"Sequence number": ts}),
-        ),
-    ]
+def call(ts, compile_id="0/0"):
+    called = [slice_("TorchDynamo Cache Lookup", ts, 5), region(compile_id, ts + 6, 50)]
+    called.append(slice_("Pregraph bytecode", ts + 7, 3))
+    return [*called, slice_("CompiledFunction", ts + 20, 22, **{"Sequence number": ts})]
 
 
 def backward(ts, of):
@@ -33,8 +29,8 @@ def backward(ts, of):
 
 
 def test_only_calls_in_steps_count(tmp_path):
-    step = slice_("ProfilerStep#1", 90, 200, "user_annotation")
-    made = profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
+    events = [*call(0), step(1, 90, 200), *call(100), backward(200, 100), backward(300, 0)]
+    made = profile_with(tmp_path, events)
     (row,) = compiled_regions(made)
     assert (row.calls, row.guard_us, row.overhead_us, row.graph_us) == (2, 10, 6, 44)
     said = headline(made)
@@ -53,15 +49,8 @@ def test_without_regions_there_is_no_overhead_to_speak_of(tmp_path):
 
 
 def test_backward_is_reported_apart(tmp_path):
-    made = profile_with(
-        tmp_path,
-        [
-            *call(0),
-            *launch("forward", 25, 60, 3),
-            backward(100, 0),
-            *launch("backward", 110, 150, 4, tid=AUTOGRAD),
-        ],
-    )
+    events = [*call(0), *launch("forward", 25, 60, 3), backward(100, 0)]
+    made = profile_with(tmp_path, [*events, *launch("backward", 110, 150, 4, tid=AUTOGRAD)])
     (row,) = compiled_regions(made)
     assert (row.calls, row.graph_us, row.backward_calls, row.backward_cpu_us) == (1, 22, 1, 40)
     assert (row.gpu_us, row.backward_gpu_us) == (7, 4)
@@ -78,8 +67,7 @@ def test_a_graph_key_joins_a_backward_where_nothing_else_does(tmp_path):
 
 def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     """As torch before 2.8 writes it, where no gradient is wanted."""
-    lookup, region = slice_("TorchDynamo Cache Lookup", 0, 5), slice_("Torch-Compiled Region: 0/0", 6, 50)
-    events = [lookup, region, slice_("aten::addmm", 20, 8)]
+    events = [slice_("TorchDynamo Cache Lookup", 0, 5), region("0/0", 6, 50), slice_("aten::addmm", 20, 8)]
     made = answered(profile_with(tmp_path, events), resumes, Resumes(frozenset(), {}, {}))
     (row,) = compiled_regions(made)
     assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
@@ -146,15 +134,9 @@ def test_what_ran_without_a_compilation_has_a_row(tmp_path, logged):
 
 def a_step(function="train.py(3): step"):
     """A step of 100 µs: a region of 60 that launches 30 µs of work, and an eager operator that launches 10."""
-    return [
-        slice_("ProfilerStep#1", 0, 100, "user_annotation"),
-        slice_(function, 0, 99, "python_function"),
-        slice_("Torch-Compiled Region: 0/0", 10, 60),
-        slice_("## Call CompiledFxGraph key ##", 12, 50),
-        *launch("triton_poi_fused_add_0", 20, 25, 30),
-        slice_("aten::mul", 80, 10),
-        *launch("k", 82, 90, 10),
-    ]
+    events = [step(1, 0, 100), frame(function, 0, 99), *compiled_call("0/0", (10, 60), (12, 50))]
+    events += [*launch("triton_poi_fused_add_0", 20, 25, 30), slice_("aten::mul", 80, 10)]
+    return [*events, *launch("k", 82, 90, 10)]
 
 
 def test_shares_are_of_what_a_step_launched_and_of_its_time(tmp_path):

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.formatting import significant
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import CudaGraphReport, cuda_graphs
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.profile.gpu.captures import graph_runs
-from traces import Event, kernel, slice_
+from traces import Event, kernel, region, slice_, step
 
 STATES = {
     "stable": {"replayed"},
@@ -109,11 +107,7 @@ def test_what_keeps_graphs_from_serving_is_found(programs: dict[str, GraphProgra
 
 
 def graph_call(at: float, *inside: Event) -> list[Event]:
-    return [
-        slice_("Torch-Compiled Region: 0/0", at, 90),
-        slice_("## Call CompiledFxGraph k ##", at + 5, 80),
-        *inside,
-    ]
+    return [region("0/0", at, 90), slice_("## Call CompiledFxGraph k ##", at + 5, 80), *inside]
 
 
 def replay(at: float, correlation: int) -> list[Event]:
@@ -137,7 +131,7 @@ def summary_of(*reasons: str) -> CompileSummary:
 def test_torchs_objects_say_why(tmp_path: Path) -> None:
     record = slice_("CUDAGraphNode.record", 30, 30)
     events = [
-        *(slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation") for step in range(3)),
+        *(step(number, 100 * number, 100) for number in range(3)),
         *graph_call(5, record, *replay(70, 1)),
         *graph_call(105, record | {"ts": 130}, *replay(170, 2)),
         *graph_call(205, *replay(240, 3)),
@@ -150,17 +144,6 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     assert row.launches_avoided == 3
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
     assert "2.00 MB" in " ".join(report.sentences)
-
-
-@pytest.mark.parametrize(("action", "does"), [("copy", "copies"), ("skip", "without CUDA graphs")])
-def test_what_torch_does_after_the_limit_of_moved_results(tmp_path: Path, action: str, does: str) -> None:
-    summary, prefix = summary_of("first", *["earlier_result"] * 2), "torch._inductor.config.triton.cudagraph"
-    summary.environment.settings[f"{prefix}_managed_input_rerecord_limit"] = "2"
-    summary.environment.settings[f"{prefix}_managed_input_rerecord_action"] = action
-    record = slice_("CUDAGraphNode.record", 30, 30)
-    events = graph_call(5, record, *replay(70, 1))
-    (row,) = profile_with(tmp_path, events, data_of(summary)).of(cuda_graphs).functions
-    assert "after 2 times, torch" in row.why and does in row.why
 
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:

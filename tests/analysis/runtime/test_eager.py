@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_ca
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
-from traces import AUTOGRAD, kernel, launch, slice_, step
+from traces import AUTOGRAD, frame, kernel, launch, region, slice_, step
 
 NODE = "autograd::engine::evaluate_function: "
 
@@ -28,9 +28,8 @@ def rows(eager):
 
 
 def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
-    eager = eager_of(
-        tmp_path, [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)]
-    )
+    operators = slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30)
+    eager = eager_of(tmp_path, [*operators, *launch("k", 20, 100, 7)])
     assert rows(eager) == {("aten::linear", "operator"): (1, 50, 7)}
     assert (eager.host_us, eager.device_us) == (50, 7)
     assert eager.share_percent == pytest.approx(100 * 50 / 107) and eager.device_share_percent == 100
@@ -42,7 +41,7 @@ def test_one_after_the_other_are_two(tmp_path):
 
 
 def test_what_torch_compile_made_is_not_eager(tmp_path):
-    compiled = [slice_("TorchDynamo Cache Lookup", 0, 5), slice_("Torch-Compiled Region: 0/0", 5, 50)]
+    compiled = [slice_("TorchDynamo Cache Lookup", 0, 5), region("0/0", 5, 50)]
     compiled += [slice_("CompiledFunction", 10, 20), slice_("aten::mm", 12, 5)]
     compiled += [slice_(NODE + "CompiledFunctionBackward", 60, 30, tid=AUTOGRAD)]
     compiled += [slice_("aten::mm", 70, 5, tid=AUTOGRAD), slice_("dynamo", 100, 30)]
@@ -67,7 +66,7 @@ def test_operators_are_named_for_what_they_are(tmp_path):
 
 
 def test_compiled_code_inside_an_eager_operator_is_no_part_of_its_time(tmp_path):
-    events = [slice_("MyFunction", 0, 100), slice_("Torch-Compiled Region: 0/0", 20, 50)]
+    events = [slice_("MyFunction", 0, 100), region("0/0", 20, 50)]
     events += [slice_("aten::add", 80, 10), *launch("in_region", 30, 200, 7)]
     eager = eager_of(tmp_path, [*events, *launch("in_operator", 85, 210, 3)])
     assert rows(eager) == {("MyFunction", "operator"): (1, 50, 3)}
@@ -84,16 +83,14 @@ def test_only_what_began_in_a_step_counts(tmp_path):
 
 def test_between_the_graphs_of_a_region_is_told_apart(tmp_path):
     graph = [slice_("CompiledFunction", 10, 10), slice_("## Call CompiledFxGraph fk ##", 12, 5)]
-    eager = eager_of(
-        tmp_path, [slice_("Torch-Compiled Region: 0/0", 0, 50), *graph, slice_("aten::item", 30, 8)]
-    )
+    eager = eager_of(tmp_path, [region("0/0", 0, 50), *graph, slice_("aten::item", 30, 8)])
     assert rows(eager) == {("aten::item", "graph_break"): (1, 8, None)}
     assert eager.host_us == 0
 
 
 def test_without_marks_of_graphs_all_of_a_region_is_compiled(tmp_path):
     """torch before 2.8 marks no graph where no gradient is wanted."""
-    events = [slice_("Torch-Compiled Region: 0/0", 0, 50), slice_("aten::addmm", 30, 8)]
+    events = [region("0/0", 0, 50), slice_("aten::addmm", 30, 8)]
     assert eager_of(tmp_path, events).ops == []
 
 
@@ -103,11 +100,8 @@ def test_a_launch_that_no_operator_made_counts(tmp_path):
 
 
 def test_the_caller_is_the_innermost_function_of_the_users(tmp_path):
-    stack = [
-        slice_("/home/me/train.py(3): main", 0, 100, "python_function"),
-        slice_("threading.py(10): run", 1, 90, "python_function"),
-        slice_("torch/nn/functional.py(9): linear", 2, 80, "python_function"),
-    ]
+    stack = [frame("/home/me/train.py(3): main", 0, 100), frame("threading.py(10): run", 1, 90)]
+    stack.append(frame("torch/nn/functional.py(9): linear", 2, 80))
     (op,) = eager_of(tmp_path, [*stack, slice_("aten::linear", 3, 5)]).ops
     assert (op.file, op.line, op.function) == ("/home/me/train.py", 3, "main")
     (op,) = eager_of(tmp_path, [*stack[1:], slice_("aten::linear", 3, 5)]).ops

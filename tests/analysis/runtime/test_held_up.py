@@ -15,12 +15,12 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.columns import subtract
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
-from traces import Event, in_steps, launch, slice_
+from traces import Event, frame, in_steps, launch, slice_
 
 
 def steps(*, shapes: bool = False) -> list[Event]:
     """Three steps of 100 µs: Python for 30, then an operator for 20 that launches 10 µs of work, then nothing."""
-    make = [slice_("train.py(3): log", 1, 30, "python_function"), *launch("k", 50, 55, 10)]
+    make = [frame("train.py(3): log", 1, 30), *launch("k", 50, 55, 10)]
     events = in_steps(*make, every=100)
     for at in range(3):
         args: dict[str, Any] = {"Input Dims": [[at + 1, 8]]} if shapes else {}
@@ -43,7 +43,7 @@ def test_idle_time_is_what_the_host_did_meanwhile(tmp_path: Path) -> None:
 
 
 def test_the_pattern_tells_when_it_comes_and_in_how_many_shapes(tmp_path: Path) -> None:
-    only_first = [*steps(shapes=True), slice_("train.py(9): warm", 70, 25, "python_function")]
+    only_first = [*steps(shapes=True), frame("train.py(9): warm", 70, 25)]
     rows = by_culprit(idle_culprits(profile_with(tmp_path, only_first)))
     assert rows["operator", "aten::mm"].pattern == "every step, a new shape each time"
     assert rows["python", "train.py(9): warm"].pattern == "the first step only"

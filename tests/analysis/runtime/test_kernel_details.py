@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with, spans_in
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
+    Kernel,
+    KernelName,
+    alone_ns,
+    kernel_categories,
+)
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
     KernelDetails,
     Kernels,
@@ -38,6 +43,7 @@ from tb_torchcompile_plugin.torch_names.devices import Peak
 from tb_torchcompile_plugin.torch_names.kernels import category_of, may_multiply
 from traces import Event, kernel, launch, slice_, step, write_trace
 
+RELU = "triton_poi_fused__native_batch_norm_legit_functional_relu_12"
 OCCUPANCY = "est. achieved occupancy %"
 WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
 Open = Callable[[str], list[Profile]]
@@ -51,6 +57,15 @@ def opened(recording: Recording) -> Open:
 
 def table(opened: Profile) -> Kernels:
     return opened.of(kernel_table)
+
+
+def details_of(span: Profile, row: Kernel) -> KernelDetails:
+    return kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
+
+
+def row_of(span: Profile, name: str) -> Kernel:
+    """The first row of a kernel of this name."""
+    return next(row for row in table(span).rows if row.name == name)
 
 
 def raw_events(opened: Profile) -> list[dict[str, Any]]:
@@ -76,28 +91,26 @@ def test_every_triton_kernel_has_its_compilation_graph_source_and_lines(opened: 
 def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
     """Backward kernels and layout changes too. torchvision's resnet.py has the blocks at these lines."""
     (span,) = opened("resnet18")
-    rows = {row.name: row for row in table(span).rows if row.category.startswith("triton")}
-    relu = rows["triton_poi_fused__native_batch_norm_legit_functional_relu_12"]
+    relu = row_of(span, RELU)
     lines = [(line.line, line.source) for line in relu.lines]
     assert lines == [(269, "x = self.bn1(x)"), (270, "x = self.relu(x)")]
     assert relu.aten_ops == ["aten._native_batch_norm_legit_functional", "aten.relu"]
-    details = kernel_details(span, "0", relu.name, relu.compile_id or "", relu.graph_key or "")
+    details = details_of(span, relu)
     assert [line.line for line in details.context] == [268, 269, 270, 271]
     assert details.context[3].source == "x = self.maxpool(x)"
     events = [span.trace.names[span.trace.name[row]] for row in details.launches.row]
     assert events == [relu.name] * 3, "rows are of the kernel's slices"
     shown = timeline_slice(span.of(Timeline), -1, details.launches.row[1])
     assert (shown.name, shown.dur_ns) == (relu.name, round(1000 * details.launches.duration_us[1]))
-    layout = next(row for row in table(span).rows if row.name == "triton_poi_fused_0")
-    assert [line.source for line in layout.lines] == ["x = self.conv1(x)"], "what takes its result"
+    layout = row_of(span, "triton_poi_fused_0").lines
+    assert [line.source for line in layout] == ["x = self.conv1(x)"], "what takes its result"
 
 
 def test_a_kernel_is_told_without_a_timeline(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     (span,) = opened("resnet18_eager")
     monkeypatch.setattr(Timeline, "__init__", None)
     row = table(span).rows[0]
-    details = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
-    assert len(details.launches.row) == row.launches
+    assert len(details_of(span, row).launches.row) == row.launches
 
 
 def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
@@ -121,7 +134,7 @@ def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
     assert span.data is not None
     texts: dict[str, list[str]] = {}
     for row in table(span).rows:
-        details = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
+        details = details_of(span, row)
         if details.graph is None:
             assert not row.compile_id or row.category in ("aten", "memset"), row.name
             continue
@@ -130,14 +143,8 @@ def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
         texts.setdefault(row.category, []).extend(details.graph.text)
         assert {(line.file, line.line) for line in row.lines} <= {(c.file, c.line) for c in details.context}
     assert all("conv" in text for text in texts["convolution"])
-    relu = kernel_details(span, "0", *relu_of(span))
+    relu = details_of(span, row_of(span, RELU))
     assert relu.graph and any("aten.relu.default" in text for text in relu.graph.text)
-
-
-def relu_of(span: Profile) -> tuple[str, str, str]:
-    name = "triton_poi_fused__native_batch_norm_legit_functional_relu_12"
-    row = next(row for row in table(span).rows if row.name == name)
-    return name, row.compile_id or "", row.graph_key or ""
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager", "ddp"])
@@ -406,11 +413,8 @@ def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
     shape: dict[str, Any] = {"grid": [2, 6, 1], "block": [128, 1, 1]}
     shape |= {"registers per thread": 28, "shared memory": 4096}
     occupancy: dict[str, Any] = {OCCUPANCY: 7}
-    events = [
-        kernel("k", 0, 5, **shape, **occupancy),
-        kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
-        kernel("k", 20, 4, **shape, **occupancy),
-    ]
+    events = [kernel("k", at, dur, **shape, **occupancy) for at, dur in ((0, 5), (20, 4))]
+    events.insert(1, kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})))
     config, _ = kernel_details(profile_with(tmp_path, events), "0", "k", "", "").configs
     assert (config.grid, config.block, config.warps) == ([2, 6, 1], [128, 1, 1], 4)
     assert (config.registers, config.shared_memory_bytes, config.occupancy_percent) == (28, 4096, 7)

@@ -11,7 +11,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.runtime.ledger import Ledger, ledger
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import Event, in_steps, launch, slice_
+from traces import Event, frame, in_steps, launch, slice_
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 
@@ -96,17 +96,17 @@ def test_a_large_site_without_a_cause_is_a_finding() -> None:
 
 def test_a_large_site_names_the_library_that_takes_most_of_it(tmp_path: Path) -> None:
     """On the CPU, where no fix is predicted."""
-    events = [slice_("train.py(3): main", 1, 1998, "python_function"), slice_("aten::mm", 10, 100)]
-    events += [slice_("torchmetrics/metric.py(300): forward", 200, 1000, "python_function")]
+    events = [frame("train.py(3): main", 1, 1998), slice_("aten::mm", 10, 100)]
+    events += [frame("torchmetrics/metric.py(300): forward", 200, 1000)]
     profile = profile_with(tmp_path, [*in_steps(every=2000, number=2), *events])
     (found,) = [row for row in span_findings(profile) if row.where == ["train.py:3"]]
     assert found.next_step.startswith("torchmetrics computes metrics there. Compute metrics once per epoch")
 
 
 def test_a_function_of_torch_is_not_to_be_moved_out_of_the_step(tmp_path: Path) -> None:
-    events = [slice_("train.py(3): main", 1, 1998, "python_function"), slice_("aten::mm", 10, 100)]
+    events = [frame("train.py(3): main", 1, 1998), slice_("aten::mm", 10, 100)]
     for name, moves in (("torch/_tensor.py(566): backward", False), ("train.py(9): tokenize", True)):
-        inside = slice_(name, 200, 1700, "python_function")
+        inside = frame(name, 200, 1700)
         profile = profile_with(tmp_path, [*in_steps(every=2000, number=2), *events, inside])
         found = [row for row in span_findings(profile) if row.rule in ("large_site", "python")]
         assert any("out of the step" in row.next_step for row in found) is moves, found

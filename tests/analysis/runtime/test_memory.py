@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.memory import _extremes, memory
-from traces import memory_event, slice_, write_trace
+from traces import memory_event, region, slice_, step, write_trace
 
 
 def memory_of(folder, events):
@@ -31,8 +31,8 @@ def test_totals_are_those_of_torch(recording, mode):
 
 
 EVENTS = [
-    slice_("ProfilerStep#4", 0, 100, "user_annotation"),
-    slice_("Torch-Compiled Region: 3/1", 5, 30),
+    step(4, 0, 100),
+    region("3/1", 5, 30),
     slice_("aten::mm", 10, 20),
     slice_("aten::empty", 12, 4),
     memory_event(1, -50, 150, address=0x900),  # allocated before recording began

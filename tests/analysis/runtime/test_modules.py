@@ -8,24 +8,16 @@ from profiles import profile_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.modules import modules
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from traces import AUTOGRAD, launch, slice_
-
-
-def python(name, ts, dur, tid=100):
-    return slice_(name, ts, dur, "python_function", tid)
+from traces import AUTOGRAD, frame, launch, region, slice_
 
 
 def test_modules_are_a_tree_with_forward_and_backward_work(tmp_path):
     forward = slice_("aten::linear", 20, 20) | {"args": {"Sequence number": 4, "Fwd thread id": 0}}
     backward = slice_("AddmmBackward0", 300, 50, tid=AUTOGRAD)
     backward["args"] = {"Sequence number": 4, "Fwd thread id": 1}
-    events = [python("nn.Module: Net_0", 0, 100), python("nn.Module: Linear_0", 10, 40), forward]
+    events = [frame("nn.Module: Net_0", 0, 100), frame("nn.Module: Linear_0", 10, 40), forward]
     events += [*launch("gemm", 25, 200, 11), backward, *launch("gemm", 310, 400, 7, tid=AUTOGRAD)]
-    events += [
-        slice_("Torch-Compiled Region: 0/0", 60, 30),
-        slice_("aten::mm", 65, 5),
-        *launch("k", 66, 500, 3),
-    ]
+    events += [region("0/0", 60, 30), slice_("aten::mm", 65, 5), *launch("k", 66, 500, 3)]
     net, linear = modules(profile_with(tmp_path, events)).modules
     assert (net.name, net.parent, net.calls, net.host_us, net.self_host_us) == ("Net_0", -1, 1, 100, 60)
     assert (net.device_us, net.self_device_us, net.backward_device_us) == (14, 3, 7)

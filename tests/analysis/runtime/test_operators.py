@@ -9,7 +9,7 @@ from key_averages import FIELDS, ours, torchs
 from live import needs_torch, torch_before
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.operators import SPLITS, operators
-from traces import AUTOGRAD, MAIN, kernel, launch, memory_event, slice_
+from traces import AUTOGRAD, MAIN, frame, kernel, launch, memory_event, region, slice_, step
 
 OVERHEAD = "Activity Buffer Request"
 
@@ -144,13 +144,9 @@ class TestLive:
 
 def test_a_label_that_outlasts_the_call_that_opened_it_is_not_inside_it(tmp_path):
     """The label begins in `__enter__` and ends in `__exit__`; its time is neither call's, and its own is all of it."""
-    events = [
-        slice_("train.py(1): step", 0, 100, "python_function"),
-        slice_("torch/autograd/profiler.py(9): __enter__", 5, 10, "python_function"),
-        slice_("my label", 8, 60, "user_annotation"),
-        slice_("aten::mm", 20, 30),
-        slice_("aten::mul", 60, 20),
-    ]
+    events = [frame("train.py(1): step", 0, 100), frame("torch/autograd/profiler.py(9): __enter__", 5, 10)]
+    events += [slice_("my label", 8, 60, "user_annotation"), slice_("aten::mm", 20, 30)]
+    events.append(slice_("aten::mul", 60, 20))
     rows = named(operators(profile_with(tmp_path, events)).rows)
     assert (rows["my label"].host_us, rows["my label"].self_host_us) == (60, 30)
     assert rows["aten::mul"].self_host_us == 20  # ends after the label, so it is not inside it either
@@ -198,7 +194,7 @@ def test_what_was_not_recorded_is_unknown(tmp_path):
 
 
 def test_steps_are_one_row(tmp_path):
-    events = [slice_(f"ProfilerStep#{n}", 100 * n, 90, "user_annotation") for n in range(3)]
+    events = [step(n, 100 * n, 90) for n in range(3)]
     (row,) = operators(profile_with(tmp_path, events)).rows
     assert (row.name, row.kind, row.calls, row.host_us) == ("ProfilerStep*", "label", 3, 270)
 
@@ -245,18 +241,14 @@ def test_a_call_site_is_the_innermost_line_that_is_not_torchs(tmp_path):
 
 
 def test_a_label_is_the_innermost_that_somebody_chose(tmp_path):
-    events = [
-        slice_("ProfilerStep#3", 0, 200, "user_annotation"),
-        slice_("forward", 10, 100, "user_annotation"),
-        slice_("## Call CompiledFxGraph fk ##", 20, 50, "user_annotation"),
-        slice_("aten::mm", 30, 10),
-        slice_("aten::add_", 150, 10),
-    ]
+    labels = ("forward", 10, 100), ("## Call CompiledFxGraph fk ##", 20, 50)
+    events = [step(3, 0, 200), *(slice_(*label, "user_annotation") for label in labels)]
+    events += [slice_("aten::mm", 30, 10), slice_("aten::add_", 150, 10)]
     parts = {row.name: row.part for row in operators(profile_with(tmp_path, events), "label").rows}
     assert parts["aten::mm"] == "forward" and parts["forward"] == "forward" and parts["aten::add_"] is None
 
 
 def test_compiled_and_eager_calls_are_told_apart(tmp_path):
-    events = [slice_("Torch-Compiled Region: 2/1", 0, 100), *(slice_("aten::mm", at, 10) for at in (10, 200))]
+    events = [region("2/1", 0, 100), *(slice_("aten::mm", at, 10) for at in (10, 200))]
     rows = operators(profile_with(tmp_path, events), "compilation").rows
     assert {(row.part, row.calls) for row in rows if row.name == "aten::mm"} == {("2/1", 1), (None, 1)}

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.summary import save
 from tb_torchcompile_plugin.reader.compile_data import read_payload
-from traces import launch, slice_, write_trace
+from traces import frame, launch, write_trace
 
 CALL = "torch/export/pt2_archive/_package.py(737): __call__"
 SHARED = "triton_poi_fused_relu_0"  # a name that both packages define
@@ -36,7 +36,7 @@ def recorded(folder: Path, *, with_stack: bool) -> Session:
         (0, (SHARED, "triton_per_fused_sum_1", "nvjet_mm")),
         (500, (SHARED, "triton_poi_fused_tanh_1")),
     ):
-        events += [slice_(CALL, at, 400, "python_function")] if with_stack else []
+        events += [frame(CALL, at, 400)] if with_stack else []
         for place, name in enumerate(kernels):
             events += launch(name, at + 10 + 50 * place, at + 20 + 50 * place, 5)
     events += launch("at::native::fill", 950, 960, 5)

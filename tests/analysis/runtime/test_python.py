@@ -8,11 +8,7 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.python import python as python_time
 from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from traces import AUTOGRAD, slice_, step
-
-
-def frame(name, ts, dur, tid=100):
-    return slice_(name, ts, dur, "python_function", tid)
+from traces import AUTOGRAD, frame, slice_, step
 
 
 def test_a_recursive_function_counts_once_in_its_total(tmp_path):
@@ -37,10 +33,8 @@ def test_times_are_of_a_step_and_the_costliest_function_is_named(tmp_path):
     for number, at in enumerate((0, 1000)):
         events += [step(number, at, 900), frame("train.py(5): main", at, 800)]
         events += [frame("torch/nn/functional.py(9): gelu", at + 10, 100), slice_("aten::gelu", at + 20, 80)]
-        events += [
-            frame("model.py(17): forward", at + 200, 500),
-            frame("numpy/core.py(3): dot", at + 210, 400),
-        ]
+        events.append(frame("model.py(17): forward", at + 200, 500))
+        events.append(frame("numpy/core.py(3): dot", at + 210, 400))
     answer = python_time(profile_with(tmp_path, events))
     own: dict[str, Any] = {row.name: row.user_us for row in answer.functions}
     assert own == {"main": 300, "gelu": None, "forward": 500, "dot": None}

@@ -19,16 +19,12 @@ from tb_torchcompile_plugin.api import report
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import AUTOGRAD, launch, slice_, step
+from traces import AUTOGRAD, frame, launch, slice_, step
 
 LINES = st.lists(
     st.builds(UserLine, st.sampled_from(["a.py", "b.py"]), st.integers(1, 5)), max_size=4, unique=True
 )
 KERNELS = st.lists(st.tuples(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), LINES), max_size=6)
-
-
-def frame(name, ts, dur, tid=100):
-    return slice_(name, ts, dur, "python_function", tid)
 
 
 def rows_of(answer):
@@ -111,11 +107,8 @@ def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
     backward = slice_("MmBackward0", 300, 50, tid=AUTOGRAD)
     backward["args"] = {"Sequence number": 4, "Fwd thread id": 1}
     events = [step(1, 0, 500), frame("app/model.py(17): forward", 10, 40), forward, backward]
-    events += [
-        *launch("gemm", 25, 200, 11),
-        *launch("gemm", 310, 400, 7, tid=AUTOGRAD),
-        *launch("k", 490, 495, 2),
-    ]
+    events += [*launch("gemm", 25, 200, 11), *launch("gemm", 310, 400, 7, tid=AUTOGRAD)]
+    events += launch("k", 490, 495, 2)
     answer = source(profile_with(tmp_path, events))
     (row,) = answer.rows
     assert (row.key, row.function, row.whole_function) == ("app/model.py:17", "forward", True)

@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import category_of
-from traces import Event, launch, slice_, step, write_trace
+from traces import Event, frame, launch, region, slice_, step, write_trace
 
 BASE_NS = 1_790_000_000_000_000_000
 Slice = tuple[int, int, str, str]  # start, end in ns, name, cat
@@ -147,8 +147,8 @@ def breaks(slices: list[Slice]) -> list[tuple[int, int]]:
     outer = [one for one in regions if not any(o[0] <= one[0] and one[1] < o[1] for o in regions)]
     graphs = [one for one in slices if one[2] == "CompiledFunction"]
     gaps = []
-    for region in outer:
-        inside = sorted(one[:2] for one in graphs if region[0] <= one[0] and one[1] <= region[1])
+    for begin, end, *_ in outer:
+        inside = sorted(one[:2] for one in graphs if begin <= one[0] and one[1] <= end)
         gaps += [(one[1], next_one[0]) for one, next_one in pairwise(inside)]
     return gaps
 
@@ -159,7 +159,7 @@ def test_each_part_by_hand(tmp_path: Path) -> None:
         slice_("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 10, "user_annotation"),
         slice_("inductor_compile (dynamo_timed)", 10, 20),
         slice_("TorchDynamo Cache Lookup", 30, 5),
-        slice_("Torch-Compiled Region: 0/0", 35, 25),
+        region("0/0", 35, 25),
         slice_("Pregraph bytecode", 35, 5),
         slice_("CompiledFunction", 40, 20),
         *launch("triton_poi_fused_add_0", 50, 60, 20),
@@ -197,13 +197,8 @@ def test_without_steps_the_span_is_one_window(tmp_path: Path) -> None:
 
 
 def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
-    events = [
-        step(1, 0, 100),
-        slice_("Torch-Compiled Region: 0/0", 0, 60),
-        slice_("CompiledFunction", 10, 50),
-        slice_("graph_0_cpp_fused_relu_0", 20, 30),
-        slice_("aten::mm", 70, 20),
-    ]
+    events = [step(1, 0, 100), region("0/0", 0, 60), slice_("CompiledFunction", 10, 50)]
+    events += [slice_("graph_0_cpp_fused_relu_0", 20, 30), slice_("aten::mm", 70, 20)]
     (row,) = report(tmp_path, events).steps
     assert parts(row) == {
         ("host", "compiled_graph"): 50_000,
@@ -266,7 +261,7 @@ def test_the_reason_of_a_slow_step(
 
 
 def test_garbage_of_another_thread_is_no_reason(tmp_path: Path) -> None:
-    elsewhere = slice_("Python GC", 203, 90, "python_function", tid=7)
+    elsewhere = frame("Python GC", 203, 90, tid=7)
     (slow,) = slow_ones(report(tmp_path, [*steps_of(100, 102, 200, 99, inside={}), elsewhere]))
     assert slow.reason is None
 

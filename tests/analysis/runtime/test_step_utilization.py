@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
 )
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepRow, step_rows
 from tb_torchcompile_plugin.profile.gpu.idle import HOST_KINDS
-from traces import Event, kernel, launch, slice_, step, write_trace
+from traces import Event, frame, kernel, launch, slice_, step, write_trace
 
 
 def report(path: Path) -> GpuUtilization:
@@ -134,12 +134,8 @@ def test_the_largest_part_bounds_a_step(
 def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -> None:
     """The step is that of the GPU, on which it computes for 30 µs of 160."""
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    events = [
-        step(1, 0, 100),
-        *launch("gemm", 10, 200, 30),
-        *launch(name, 20, 240, 90),
-        *launch("Memcpy HtoD (Pageable -> Device)", 30, 340, 20, cat="gpu_memcpy"),
-    ]
+    events = [step(1, 0, 100), *launch("gemm", 10, 200, 30), *launch(name, 20, 240, 90)]
+    events += launch("Memcpy HtoD (Pageable -> Device)", 30, 340, 20, cat="gpu_memcpy")
     answer = report(write_trace(tmp_path, events))
     assert answer.verdict and answer.mean
     assert (answer.verdict.bound, answer.verdict.share_percent) == ("communication", 56.25)
@@ -176,12 +172,9 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
 
 
 def test_a_replay_is_one_launch(tmp_path: Path) -> None:
-    events = [
-        step(1, 0, 100),
-        *launched("cudaGraphLaunch", 0, 9, (10, 6), (16, 6), (22, 6)),
-        *launched("cudaLaunchKernel", 50, 5, (60, 6)),
-        kernel("from before the profile", 70, 6, correlation=0),
-    ]
+    events = [step(1, 0, 100), *launched("cudaGraphLaunch", 0, 9, (10, 6), (16, 6), (22, 6))]
+    events += launched("cudaLaunchKernel", 50, 5, (60, 6))
+    events.append(kernel("from before the profile", 70, 6, correlation=0))
     path = write_trace(tmp_path, events)
     answer = report(path)
     assert (side(answer).launches, side(answer).short_events) == (2, 0)
@@ -189,15 +182,10 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
 
 
 def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
-    events = [
-        step(1, 0, 100),
-        slice_("train.py(3): f", 5, 80, "python_function"),
-        slice_("aten::mul", 30, 20),
-        slice_("cudaMalloc", 35, 5, "cuda_runtime"),
-        *launched("cudaLaunchKernel", 0, 1, (2, 8)),
-        *launched("cudaLaunchKernel", 60, 4, (70, 5)),
-        *launched("cudaLaunchKernel", 66, 4, (80, 5)),
-    ]
+    events = [step(1, 0, 100), frame("train.py(3): f", 5, 80), slice_("aten::mul", 30, 20)]
+    events.append(slice_("cudaMalloc", 35, 5, "cuda_runtime"))
+    for at, took, ran in ((0, 1, (2, 8)), (60, 4, (70, 5)), (66, 4, (80, 5))):
+        events += launched("cudaLaunchKernel", at, took, ran)
     longest, shorter = report(write_trace(tmp_path, events)).longest_gaps
     assert (longest.start_us, longest.idle_us, shorter.idle_us) == (10, 60, 5)
     assert (longest.step, longest.cause, longest.launch) == ("ProfilerStep#1", "python", "cudaLaunchKernel")

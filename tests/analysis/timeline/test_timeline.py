@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile import level_of_detail as detail
 from tb_torchcompile_plugin.profile.level_of_detail import aligned, shift_for
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from timeline_reference import Place, Rectangle, Slice, rectangles, slices_of
-from traces import kernel, launch, memory_event, slice_, write_trace
+from traces import frame, kernel, launch, memory_event, slice_, step, write_trace
 
 Drawn = dict[tuple[Place, int], list[Rectangle]]  # by place and line
 
@@ -39,20 +39,24 @@ def lane_of(timeline: Timeline, kind: str, title: str = "") -> int:
     return next(lane.id for lane in timeline.lanes if lane.kind == kind and title in lane.title)
 
 
+def items_of(timeline: Timeline, kind: str, title: str = "") -> ItemSlices:
+    items = timeline.slices[lane_of(timeline, kind, title)]
+    assert isinstance(items, ItemSlices)
+    return items
+
+
 def tracks(timeline: Timeline) -> dict[int, Place]:
     """The lanes of the trace's own slices."""
-    lanes = {lane: one for lane, one in timeline.slices.items() if isinstance(one, TrackSlices)}
-    known = timeline.rows.trace.tracks
-    return {lane: (known[one.track].pid, known[one.track].tid) for lane, one in lanes.items()}
+    tracks, lanes = timeline.rows.trace.tracks, timeline.slices.items()
+    known = {lane: tracks[one.track] for lane, one in lanes if isinstance(one, TrackSlices)}
+    return {lane: (track.pid, track.tid) for lane, track in known.items()}
 
 
 def lines_of(timeline: Timeline, path: Path) -> dict[tuple[Place, int], list[Slice]]:
     """The slices of the file line by line. Which line a crossing one has is free, as long as nothing there overlaps."""
     trace = timeline.rows.trace
-    rows = {
-        (trace.tracks[track].pid, trace.tracks[track].tid): int(trace.track_bounds[track])
-        for track in range(len(trace.tracks))
-    }
+    places = [(track.pid, track.tid) for track in trace.tracks]
+    rows = dict(zip(places, trace.track_bounds.tolist()))
     lines: dict[tuple[Place, int], list[Slice]] = defaultdict(list)
     for place, slices in slices_of(path).items():
         ordinary = max(one.depth for one in slices) + 1
@@ -193,23 +197,18 @@ class TestLanes:
         self, recording: Recording
     ) -> None:
         timeline = session_timeline(recording("breaks"))
-        regions = timeline.slices[lane_of(timeline, "regions")]
-        marked = timeline.slices[lane_of(timeline, "breaks")]
-        assert isinstance(regions, ItemSlices)
-        assert isinstance(marked, ItemSlices)
-        for step in timeline.describe().steps:
-            inside = [item for item in marked.items if step.start_ns <= item.start < step.end_ns]
+        regions, marked = items_of(timeline, "regions"), items_of(timeline, "breaks")
+        costs = []
+        for one in timeline.describe().steps:
+            inside = [item for item in marked.items if one.start_ns <= item.start < one.end_ns]
             assert [item.facts["line"] for item in inside] == [26, 27, 28, 29]
+            costs.append(sum(item.dur for item in inside))
             forward = [
                 (item.compile_id, int(line))
                 for item, line in zip(regions.items, regions.line)
-                if step.start_ns <= item.start < step.end_ns and item.color == "region"
+                if one.start_ns <= item.start < one.end_ns and item.color == "region"
             ]
             assert forward == [("0/0", 0), ("1/0", 1), ("2/0", 2), ("3/0", 3), ("4/0", 4)]
-        costs = [
-            sum(item.dur for item in marked.items if step.start_ns <= item.start < step.end_ns)
-            for step in timeline.describe().steps
-        ]
         assert costs == [636_703, 523_926, 505_275]
 
     def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Recording) -> None:
@@ -223,9 +222,8 @@ class TestLanes:
 
     def test_a_profiled_compilation_shows_its_phases_and_autotuning(self, recording: Recording) -> None:
         timeline = session_timeline(recording("resnet18_compile"))
-        items = timeline.slices[lane_of(timeline, "phases")]
-        assert isinstance(items, ItemSlices)
-        inside = [item for item in items.items if 0 <= item.start < timeline.duration]
+        items = items_of(timeline, "phases").items
+        inside = [item for item in items if 0 <= item.start < timeline.duration]
         took: Counter[str] = Counter()
         for item in inside:
             took[item.color] += item.dur
@@ -240,23 +238,26 @@ class TestLanes:
 
     def test_what_was_compiled_before_the_trace_has_negative_times(self, recording: Recording) -> None:
         timeline = session_timeline(recording("breaks"))
-        phases = timeline.slices[lane_of(timeline, "phases")]
-        assert isinstance(phases, ItemSlices)
-        assert len(phases.items) == 367
-        assert all(item.start + item.dur < 0 for item in phases.items)
-        assert timeline.extent[0] == phases.items[0].start
+        phases = items_of(timeline, "phases").items
+        assert len(phases) == 367
+        assert all(item.start + item.dur < 0 for item in phases)
+        assert timeline.extent[0] == phases[0].start
         window = timeline.window(timeline.extent[0], 0, 800, [lane_of(timeline, "phases")])
         assert int(window.rectangles.runs.size.sum()) == 367
 
     def test_it_opens_on_the_first_step_with_the_gpu_work_that_it_launched(self, tmp_path: Path) -> None:
-        step = slice_("ProfilerStep#4", 10, 20, cat="user_annotation")
-        events = [slice_("before", 0, 5), step, *launch("late", 25, 40, 7), *launch("later", 31, 60, 7)]
+        events = [
+            slice_("before", 0, 5),
+            step(4, 10, 20),
+            *launch("late", 25, 40, 7),
+            *launch("later", 31, 60, 7),
+        ]
         timeline = timeline_of(write_trace(tmp_path, events))
         assert timeline.describe().home == [10_000, 47_000]
 
     def test_each_gpu_has_the_steps_by_its_own_clock(self, tmp_path: Path) -> None:
         """Above its streams: from the first work that a step launched there to that of the next."""
-        events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, cat="user_annotation") for at in (0, 1)]
+        events = [step(at, 10 * at, 10) for at in (0, 1)]
         for at in (0, 1):
             events += launch("k", 10 * at + 1, 5 + 50 * at, 40)
             events += launch("k", 10 * at + 2, 20 + 30 * at, 30, device=2)
@@ -271,28 +272,19 @@ class TestLanes:
             ("GPU 2", "stream", "thread 7"),
         ]
         for device, times in (("0", [(5, 50), (55, 40)]), ("2", [(20, 30), (50, 30)])):
-            drawn = timeline.slices[lane_of(timeline, "steps", f"on GPU {device}")]
-            assert isinstance(drawn, ItemSlices)
-            assert [(item.start / 1000, item.dur / 1000) for item in drawn.items] == times
-            assert [item.name for item in drawn.items] == ["ProfilerStep#0", "ProfilerStep#1"]
-            assert [item.facts for item in drawn.items] == [{"host_us": 10}] * 2
+            drawn = items_of(timeline, "steps", f"on GPU {device}").items
+            assert [(item.start / 1000, item.dur / 1000) for item in drawn] == times
+            assert [item.name for item in drawn] == ["ProfilerStep#0", "ProfilerStep#1"]
+            assert [item.facts for item in drawn] == [{"host_us": 10}] * 2
 
     def test_a_gap_is_a_slice_named_after_what_took_it(self, tmp_path: Path) -> None:
-        events = [
-            slice_("loss.item", 20, 60, "python_function"),
-            *launch("a", 0, 5, 5),
-            *launch("b", 85, 90, 5),
-        ]
-        timeline = timeline_of(write_trace(tmp_path, events))
-        gaps = timeline.slices[lane_of(timeline, "gaps", "Idle")]
-        assert isinstance(gaps, ItemSlices)
-        (gap,) = gaps.items
+        events = [frame("loss.item", 20, 60), *launch("a", 0, 5, 5), *launch("b", 85, 90, 5)]
+        (gap,) = items_of(timeline_of(write_trace(tmp_path, events)), "gaps", "Idle").items
         assert (gap.name, gap.start, gap.dur, gap.color) == ("loss.item", 10_000, 80_000, "gap_python")
         assert sum(gap.facts.values()) == 80, "all of it has a cause"
 
     def test_threads_stand_by_what_they_launch_and_others_are_folded(self, tmp_path: Path) -> None:
-        step = slice_("ProfilerStep#0", 0, 100, cat="user_annotation")
-        events = [step, slice_("idle", 0, 9, tid=900)]
+        events = [step(0, 0, 100), slice_("idle", 0, 9, tid=900)]
         events += [event for at in range(3) for event in launch("k", 10 * at + 1, 10 * at + 5, 4, 902)]
         events += launch("k", 60, 70, 4)
         lanes = [lane for lane in timeline_of(write_trace(tmp_path, events)).lanes if lane.kind == "thread"]

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.columns import us
 from timeline_reference import Slice, ns, slices_of
-from traces import MAIN, PID, kernel, launch, slice_, write_trace
+from traces import MAIN, PID, frame, kernel, launch, slice_, write_trace
 
 GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -76,8 +76,8 @@ class TestSlice:
             "torch/nn/modules/module.py(9): _call",
             "/tmp/torchinductor_me/vd/cvdocykifmynkmmmuw7rgu22g4zgqu7kh3lmlzoghvd5acdygpmo.py(211): call",
         ]
-        events = [slice_(name, at, 20 - 2 * at, "python_function") for at, name in enumerate(frames)]
-        events += [slice_("contextlib.py(4): inner", 4, 9, "python_function"), *launch("k", 5, 9, 1)]
+        events = [frame(name, at, 20 - 2 * at) for at, name in enumerate(frames)]
+        events += [frame("contextlib.py(4): inner", 4, 9), *launch("k", 5, 9, 1)]
         line = slice_of(timeline_of(write_trace(tmp_path, events)), "k").user_line
         assert line is not None
         assert (line.file, line.line, line.function) == ("home/user/model.py", 17, "forward")
@@ -205,12 +205,8 @@ class TestSearch:
 
 class TestRange:
     def test_slices_count_with_their_part_inside(self, tmp_path: Path) -> None:
-        events = [
-            slice_("outer", 0, 100),
-            slice_("inner", 20, 30),
-            kernel("k", 10, 30),
-            kernel("other", 60, 5),
-        ]
+        host = [slice_("outer", 0, 100), slice_("inner", 20, 30)]
+        events = [*host, kernel("k", 10, 30), kernel("other", 60, 5)]
         answer = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
         facts = values(answer.facts)
         assert facts["GPU 0 busy"] == "37.5 % (12.0 µs), 2 kernels"
