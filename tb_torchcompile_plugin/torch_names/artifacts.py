@@ -121,6 +121,10 @@ _TEXT = frozenset({GUARDS, "dynamo_guards", GRAPH_BREAK, "dynamo_error", "dynamo
 is_cache_lookup = contains("_cache_")
 is_captured_graph = begins("dynamo_output_graph|optimize_ddp_split")  # by dynamo, or what DDP made of that
 
+DYNAMO_GRAPH = "dynamo_output_graph"
+# In its text: a call of torch.compiler.nested_compile_region.
+NESTED_CALL = re.compile(r"invoke_subgraph\(\w+, '(\w+)'")
+
 
 def artifact_kind(name: str) -> str:
     """Return the kind that an artifact counts as among records."""

@@ -22,9 +22,11 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as Compil
 from tb_torchcompile_plugin.generated_code.output_code import Artifact, Frame, artifacts, frames, owners
 from tb_torchcompile_plugin.profile.columns import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
+from tb_torchcompile_plugin.torch_names.artifacts import DYNAMO_GRAPH, NESTED_CALL
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
+from tb_torchcompile_plugin.torch_names.python_frames import readable_function
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
 
 
@@ -336,6 +338,19 @@ def status_headline(data: CompileData) -> str:
         f"{statuses[status]:,} {words}" for status, words in _COUNTED.items() if statuses[status]
     )
     return f"{plural(statuses.total(), 'compilation')}: {counts}."
+
+
+def nested_regions(data: CompileData) -> list[str]:
+    """Say "forward: 12 calls of 1 nested region, compiled once each." of each graph that has nested regions."""
+    sentences = []
+    for row in data.of(compilations):
+        texts = data.of(artifacts, row.epoch, row.compile_id) if row.direction == "forward" else ()
+        last = max((text.id for text in texts if text.name == DYNAMO_GRAPH), default=None)
+        calls = Counter(NESTED_CALL.findall("" if last is None else read_payload(data, last)))
+        if calls:
+            regions = f"{plural(calls.total(), 'call')} of {plural(len(calls), 'nested region')}"
+            sentences.append(f"{readable_function(row.function)}: {regions}, compiled once each.")
+    return sentences
 
 
 def other_artifacts(data: CompileData) -> list[OtherArtifacts]:

@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     OtherArtifacts,
     Status,
     compilations,
+    nested_regions,
     other_artifacts,
     status_headline,
 )
@@ -224,7 +225,7 @@ def compilation_table(about: Profile | CompileData) -> CompilationTable:
     profile = about if isinstance(about, Profile) else None
     data = about if isinstance(about, CompileData) else about.data
     ran = profile.of(compiled_regions) if profile else []
-    sentences = [data.of(status_headline), *data.of(shared_modules)] if data else []
+    sentences = [data.of(status_headline), *data.of(shared_modules), *data.of(nested_regions)] if data else []
     if profile:
         sentences.append(profile.of(headline))
     return CompilationTable(
