@@ -80,6 +80,7 @@ _DISABLED = "torch._inductor.config.force_disable_caches"
 _FX, _AOT = "torch._inductor.config.fx_graph_cache", "torch._functorch.config.enable_autograd_cache"
 # Of torch 2.15: what limits CUDA graphs, and how inductor compiles.
 SHAPE_LIMIT = "torch._inductor.config.triton.cudagraph_dynamic_shape_rerecord_limit"
+MOVED_INPUT_LIMIT = "torch._inductor.config.triton.cudagraph_managed_input_rerecord_limit"
 MOVED_INPUT_ACTION = "torch._inductor.config.triton.cudagraph_managed_input_rerecord_action"
 NUMERICS = "torch._inductor.config.numerics"
 _WORKER_MODE = "torch._inductor.config.compile_worker_mode"
@@ -103,7 +104,7 @@ SETTINGS = (
     # torch 2.13 moved it
     "torch.compiler.config.compile_on_one_rank",
     "torch.distributed.config.compile_on_one_rank",
-    *(SHAPE_LIMIT, NUMERICS),
+    *(SHAPE_LIMIT, MOVED_INPUT_LIMIT, MOVED_INPUT_ACTION, NUMERICS),
     "torch._dynamo.config.caching_precompile",
     *(name for name, *_ in SLOW_SETTINGS),
     "torch._inductor.config.fx_graph_remote_cache",

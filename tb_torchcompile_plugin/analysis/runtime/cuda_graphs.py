@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.profile.gpu.captures import EngineBatch, graph_origi
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names.caches import MOVED_INPUT_ACTION, MOVED_INPUT_LIMIT
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_of_cuda_graph
 
 GraphState = Literal[
@@ -205,6 +206,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     calls, replays, recording_calls, plain_calls, preparations = (int(mask.sum()) for mask in masks)
     is_again = bool(_reasons_again(recordings or []))
     state = _state(calls, replays, recording_calls, plain_calls, preparations, is_again, skip_reason)
+    why = _why(functions, recordings or [], skip_reason, state)
     # Of the latest compilation of this id.
     frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
@@ -219,7 +221,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         file=frame.file if frame else "",
         line=record.optional_number(frame, "line") if frame else None,
         state=state,
-        why=_why(functions, recordings or [], skip_reason, state),
+        why=f"{why}{_after_limit(profile, recordings or [])}" if why else "",
         calls=calls,
         replayed_calls=replays,
         recorded_calls=recording_calls,
@@ -297,6 +299,16 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
         inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
         sentences.append(f"{_WHY_AGAIN[reason]}, {formatting.often(times)}{inputs}{at}")
     return "; ".join(sentences)
+
+
+def _after_limit(profile: Profile, recordings: Sequence[GraphRecording]) -> str:
+    """Return what torch does about results of an earlier graph that move often, "" where they did not (torch 2.15)."""
+    settings = profile.summary.environment.settings if profile.summary else {}
+    limit, action = settings.get(MOVED_INPUT_LIMIT, ""), settings.get(MOVED_INPUT_ACTION)
+    if not limit.isdecimal() or _reasons_again(recordings)["earlier_result"] < int(limit):
+        return ""
+    does = "copies these inputs" if action == "copy" else "runs the function without CUDA graphs"
+    return f"; after {limit} times, torch {does} ({MOVED_INPUT_ACTION})"
 
 
 def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reason]:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.formatting import significant
@@ -144,6 +146,17 @@ def test_torchs_objects_say_why(tmp_path: Path) -> None:
     assert row.launches_avoided == 3
     assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
     assert "2.00 MB" in " ".join(report.sentences)
+
+
+@pytest.mark.parametrize(("action", "does"), [("copy", "copies"), ("skip", "without CUDA graphs")])
+def test_what_torch_does_after_the_limit_of_moved_results(tmp_path: Path, action: str, does: str) -> None:
+    summary, prefix = summary_of("first", *["earlier_result"] * 2), "torch._inductor.config.triton.cudagraph"
+    summary.environment.settings[f"{prefix}_managed_input_rerecord_limit"] = "2"
+    summary.environment.settings[f"{prefix}_managed_input_rerecord_action"] = action
+    record = slice_("CUDAGraphNode.record", 30, 30)
+    events = graph_call(5, record, *replay(70, 1))
+    (row,) = profile_with(tmp_path, events, data_of(summary)).of(cuda_graphs).functions
+    assert "after 2 times, torch" in row.why and does in row.why
 
 
 def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:
