@@ -87,7 +87,7 @@ def test_no_table_has_the_name_of_another_panels() -> None:
         for name, route in ROUTES.items()
         if "sentences" in getattr(route.answer, "__struct_fields__", ())
     }
-    names = [table.rows for answer in sheets.values() for table in tables_of(answer)]
+    names = [table.rows for answer in sheets.values() for table in tables_of(answer)]  # type: ignore[arg-type]
     panels = Path(__file__).parents[2] / "frontend" / "src" / "panels"
     names += [
         name for file in panels.rglob("*.svelte") for name in re.findall(r'\sid="(\w+)"', file.read_text())

@@ -35,7 +35,7 @@ def rows(records: list[Record]) -> list[Autotune]:
     return compile_data(records).of(autotune)
 
 
-def span(name: str, begin: int, end: int, results: dict[str, str] | None = None, **args: str) -> list[Record]:
+def span(name: str, begin: int, end: int, results: dict[str, Any] | None = None, **args: Any) -> list[Record]:
     """A span from … to (µs), whose end may tell of results."""
     return [mark("B", name, begin, **args), mark("E", name, end, **args, **(results or {}))]
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -311,7 +312,7 @@ def command_of(pid: int) -> str:
 
 def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may be killed when it is at nothing."""
-    made = index.futures.ProcessPoolExecutor
+    made = futures.ProcessPoolExecutor
     broken: list[bool] = []
 
     def pool_(*arguments: Any) -> Any:
@@ -321,7 +322,7 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
             executor.__dict__["_broken"] = "killed"
         return executor
 
-    monkeypatch.setattr(index.futures, "ProcessPoolExecutor", pool_)
+    monkeypatch.setattr(futures, "ProcessPoolExecutor", pool_)
     outcomes = list(in_processes(index.plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
