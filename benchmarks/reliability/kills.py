@@ -22,7 +22,8 @@ import msgspec
 import benchmarks  # noqa: F401  # puts the tests' helpers on the path
 from benchmarks.reliability.kinds import packed_files
 from tb_torchcompile_plugin.analysis.compare.all_runs import CompileLine
-from tb_torchcompile_plugin.api.indexing.index import attempt, plan
+from tb_torchcompile_plugin.api.indexing.index import attempt
+from tb_torchcompile_plugin.cli.index import plan
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
 from tb_torchcompile_plugin.job.digest.file import load as load_digest
 from tb_torchcompile_plugin.logdir.discovery import discover

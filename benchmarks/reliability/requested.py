@@ -35,7 +35,7 @@ from benchmarks.reliability.kinds import (
     written_digests,
 )
 from served import ROOT, make_plugin
-from tb_torchcompile_plugin.api.routes import OLD_NAMES, ROUTES
+from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory
 
@@ -167,13 +167,13 @@ def _reject(constant: str) -> None:
 def _parameters(name: str, ids: dict[str, str]) -> list[tuple[str, str]]:
     """Return valid parameters of a route about these ids."""
     valid = {**_WITHOUT_ID, **ids, **{f"{key}2": value for key, value in ids.items()}}
-    route = ROUTES.get(OLD_NAMES.get(name, name))
+    route = ROUTES.get(name)
     rows = (*route.subject.ids, *route.parameters) if route else ()
     return [(key, valid.get(key, "0")) for row in rows for key in row.names] or [*ids.items()]
 
 
 def _changed_request(ids: dict[str, str], draw: random.Random) -> dict[str, Any]:
-    name = draw.choice([*ROUTES, *OLD_NAMES] if draw.random() < 0.95 else _OTHERS)
+    name = draw.choice([*ROUTES] if draw.random() < 0.95 else _OTHERS)
     environ, given = create_environ(f"{ROOT}/{name}"), _parameters(name, ids)
     kind = draw.randint(0, 9)
     for _ in range(draw.choice([1, 1, 3]) if kind > 5 else 0):

@@ -86,7 +86,8 @@ def prediction(step_ns: float, *after_ns: float) -> Predicted:
     gain = max(now - after, 0.0)
     low = min(*after_ns, 1000 * max(now - _MOST_GAIN * gain, _LEAST_LEFT * after)) / 1000
     high = max(*after_ns, 1000 * (now - _LEAST_GAIN * gain)) / 1000 if gain else max(after_ns) / 1000
-    return Predicted(now, after, min(low, after), high, 100 * (1 - after / now))
+    saved_percent = 100 * (1 - after / now) if now else 0.0
+    return Predicted(now, after, min(low, after), high, saved_percent)
 
 
 class Finding(msgspec.Struct, frozen=True):

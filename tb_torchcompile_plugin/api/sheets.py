@@ -1,7 +1,7 @@
 """Lay out the rows of answers as tables: the browser and the terminal show them without code for each table.
 
 Each field that holds rows is a table, each field of a row a column: the name determines its head, its unit and its
-link; `analysis.sheet.column_head` adds what a name does not say. A *sheet* is an answer whose first field is
+link; `analysis.formatting.column_head` adds what a name does not say. A *sheet* is an answer whose first field is
 `sentences`, of which the first one is the result; a `code` of it is to be pasted. The browser shows it as a whole.
 """
 

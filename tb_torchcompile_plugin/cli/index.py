@@ -1,13 +1,18 @@
-"""`tb-torchcompile index LOGDIR`: write the missing digests of traces."""
+"""`tb-torchcompile index LOGDIR`: find the traces without a digest, and write the digests."""
 
+import os
 import sys
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 
-from tb_torchcompile_plugin.api.catalog import no_trace
-from tb_torchcompile_plugin.api.indexing.index import in_processes, plan
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids, no_trace
+from tb_torchcompile_plugin.api.indexing.index import Order, in_processes
+from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.cli.text import bar_on_stderr
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
+from tb_torchcompile_plugin.logdir.discovery import digest_name
+from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
 
 _FREE_SPACE = (
@@ -47,6 +52,49 @@ def show_index(logdir: str, workers: int | None, out: str) -> None:
     _warn(warnings)
     failed = f", {kinds['failed']} failed" if kinds["failed"] else ""
     print(f"{kinds['written']} digests written, {kinds['there already']} existed already{failed}")
+
+
+def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
+    """Return an order for the digest of each span, and what could not be looked at.
+
+    It is written next to the span, or below `out` in a folder of the run's name. Raises UserError where there is no
+    such logdir.
+    """
+    check(logdir)
+    root, target = _absolute(logdir), _absolute(out) if out else ""
+    listing = Catalog([("", root)]).look()
+    there: dict[Ids, File] = {}
+    if is_remote(target or root):  # to look for a local file is cheap
+        there = {
+            (run.run, worker.worker, span): file
+            for run, workers in Catalog([("", target or root)]).look().runs
+            for worker in workers
+            for span, file in worker.digests.items()
+        }
+    notices, orders = list(listing.notices), []
+    for run, workers in listing.runs:
+        folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
+        for worker in workers:
+            for span in worker.spans:
+                if not span.span.isdigit():
+                    problem = "another trace has the same worker and time in its name"
+                    problem += ", so no digest is written for this one"
+                    next_step = "Rename it, or remove the one that you do not need"
+                    notices.append(Notice(span.file.path, problem, next_step=next_step))
+                    continue
+                path = os.path.join(folder, digest_name(worker.worker, span.span))
+                next_to_trace = worker.digests.get(span.span) if target else None
+                existing = there.get((run.run, worker.worker, span.span))
+                # without what the digest is not made of: it travels with each order
+                alone = replace(worker, spans=[], digests={})
+                orders.append(Order(alone, span, path, existing, next_to_trace))
+    return orders, notices
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path: processes elsewhere have another working directory."""
+    plain = plain_path(path)
+    return plain if is_remote(plain) else os.path.abspath(plain)
 
 
 def _failure(logdir: str, warnings: list[Notice]) -> UserError:

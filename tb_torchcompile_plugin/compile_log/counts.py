@@ -96,7 +96,7 @@ def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
         yield CountedRow(what, _first(row.reasons), row.file, record.optional_number(row, "line"))
 
 
-def _with(
+def _frames_with(
     field: str, number_of: Callable[[Compilation], int], summary: CompileSummary
 ) -> Iterator[CountedRow] | None:
     """Yield the frames in which this field of torch's metrics is known and not 0."""
@@ -166,8 +166,8 @@ COUNTS: dict[CountName, CountKind] = {
         "skipped frame", "skipped frames", _skipped, "torch 2.8 and older do not record them"
     ),
     "recompiles": CountKind("recompile", "recompiles", _recompiles),
-    "graphs": CountKind("graph", "graphs", partial(_with, "graph_ops", lambda row: 1), _OLD),
-    "guards": CountKind("guard", "guards", partial(_with, "guards", attrgetter("guards")), _OLD),
+    "graphs": CountKind("graph", "graphs", partial(_frames_with, "graph_ops", lambda row: 1), _OLD),
+    "guards": CountKind("guard", "guards", partial(_frames_with, "guards", attrgetter("guards")), _OLD),
     "kernels": CountKind("generated kernel", "generated kernels", _kernels),
     "cache_misses": CountKind("cache miss", "cache misses", _cache_misses, "torch recorded no cache lookups"),
 }

@@ -352,7 +352,7 @@ class CompileLog:
                 graph.graph_key, direction = key, graph.direction  # in logs without spans the code says so
         row = self._caches.row(cache, result, details, frame.key, direction)
         lane = (record.thread, compile_id)
-        in_backward = frame.backwards and self._lanes.is_inside(lane, records.BACKWARD_ROOTS)
+        in_backward = bool(frame.backwards) and self._lanes.is_inside(lane, records.BACKWARD_ROOTS)
         (frame.backwards[-1] if in_backward else frame.forward_row()).cache.append(row)
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:

@@ -47,7 +47,7 @@ from tb_torchcompile_plugin.profile.model.model import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, compiling_steps, incomplete_steps, step_time
-from tb_torchcompile_plugin.torch_names.slices import HOLD_ALL, PAIRED
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
 _UNCHANGED: Mapping[int, Change] = MappingProxyType({})

@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.profile.columns import (
     sums,
 )
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.torch_names.slices import PAIRED
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED
 
 _LIKES = 3  # groups that do the same: of fewer none can be called slow
 _SLOW_LINK = 1.5  # times as long as usual; chosen by eye on the recordings

@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.profile.columns import (
     union,
 )
 from tb_torchcompile_plugin.reader.memo import cached_once
-from tb_torchcompile_plugin.torch_names.slices import ALL_TO_ALL, HOLD_ALL, PAIRED
+from tb_torchcompile_plugin.torch_names.collectives import ALL_TO_ALL, HOLD_ALL, PAIRED
 
 _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
 

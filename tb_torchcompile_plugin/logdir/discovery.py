@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.logdir.filesystem import File as File
 from tb_torchcompile_plugin.logdir.filesystem import Part as Part
 from tb_torchcompile_plugin.logdir.log_text import parts
 from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
-from tb_torchcompile_plugin.torch_names.records import HEAD
+from tb_torchcompile_plugin.torch_names.log_lines import HEAD
 from tb_torchcompile_plugin.torch_names.slices import EXPORTED
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")

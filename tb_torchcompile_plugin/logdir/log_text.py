@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tb_torchcompile_plugin.logdir.filesystem import Part
-from tb_torchcompile_plugin.torch_names.records import COLORS, HEAD, MACHINE
+from tb_torchcompile_plugin.torch_names.log_lines import COLORS, HEAD, MACHINE
 
 # Bytes of one line; torch writes none that long, and a file without line ends must not fill memory.
 _MAX_LINE = 1 << 20

@@ -192,15 +192,17 @@ class _Redirected:
         """Export as the profiler does, through a temporary name where it has none of its own."""
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        by_itself = _writes_by_itself(self._prof)
-        if by_itself or not (path.endswith(".gz") or any(arguments) or any(kw.values())):
+        if _writes_by_itself(self._prof):
             self._prof.export_chrome_trace(path, *arguments, **kw)
-        else:
+            return
+        if path.endswith(".gz") or any(arguments) or any(kw.values()):
             # The name must not look like a trace, and must still say whether torch is to compress.
             temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
             with renamed(temporary, path):
                 self._prof.export_chrome_trace(temporary, *arguments, **kw)
-        if by_itself or path.endswith(".gz"):
+        else:
+            self._prof.export_chrome_trace(path, *arguments, **kw)
+        if path.endswith(".gz"):
             return
         # Kineto reports nothing when the disk is full. What it wrote until then is still readable.
         size = os.path.getsize(path)

@@ -1,4 +1,4 @@
-"""tables.py: `load` has what `report --json` has, row by row."""
+"""`load` has what `report --json` has, row by row."""
 
 import json
 import re

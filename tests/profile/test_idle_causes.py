@@ -1,4 +1,4 @@
-"""idle_causes.py and thread_activity.py: why a GPU waits, against a reference that looks at every moment on its own."""
+"""Why a GPU waits, against a reference that looks at every moment on its own."""
 
 from collections.abc import Iterable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""intervals.py against sets of integers."""
+"""Intervals against sets of integers."""
 
 import numpy as np
 from hypothesis import given

@@ -37,7 +37,6 @@ OURS = {
     artifacts.TORCH_VERSION,
     *records.SAFE_TEXTS,
     slices.LANE_CAT,
-    *slices.HOLD_ALL,
 }
 WORDS = {
     word

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names import operators, slices
+from tb_torchcompile_plugin.torch_names import collectives, operators, slices
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, Operation
 from tb_torchcompile_plugin.torch_names.records import PHASES, compiles_templates, phase_of, tuned_operator
-from tb_torchcompile_plugin.torch_names.slices import HOLD_ALL, Operation
 
 KEY = "f2j64ce562aj7jizftighhewf3dbzu3aqmfcvydvs27webq3kcpo"
 CALL = f"## Call CompiledFxGraph {KEY} ##"
@@ -61,7 +61,7 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "traceback.py(221): format_stack",
         "/usr/lib/python3.12/traceback.py(213): format_stack",
     ],
-    slices.is_communication: [
+    collectives.is_communication: [
         *("nccl:all_reduce", "nccl:send 0->1", "gloo:all_reduce", "c10d::allreduce_"),
         *("_c10d_functional::all_reduce", "record_param_comms"),
         "<built-in method wait of torch._C._distributed_c10d.Work object at 0x7f>",
@@ -81,7 +81,7 @@ STRANGERS = [
 
 QUESTIONS = {
     question: name
-    for module in (slices, operators)
+    for module in (slices, operators, collectives)
     for name, question in vars(module).items()
     if callable(question)
 }
@@ -222,7 +222,7 @@ OPERATIONS = {text: operation for operation, texts in WORDS.items() for text in 
 
 @pytest.mark.parametrize("text", OPERATIONS)
 def test_operation_of(text: str) -> None:
-    assert slices.operation_of(text) == OPERATIONS[text]
+    assert collectives.operation_of(text) == OPERATIONS[text]
 
 
 LABELS = {
@@ -236,8 +236,8 @@ LABELS = {
 
 
 def test_labels() -> None:
-    assert {text: slices.collective(text) for text in LABELS} == LABELS
-    of_host, of_group = slices.is_host_collective, slices.is_group_call
+    assert {text: collectives.collective(text) for text in LABELS} == LABELS
+    of_host, of_group = collectives.is_host_collective, collectives.is_group_call
     assert of_host("gloo:all_reduce") and not of_host("nccl:all_reduce")
     assert of_group("c10d::allreduce_") and not of_group("_c10d_functional::all_reduce")
 
@@ -251,7 +251,7 @@ def test_labels() -> None:
     ],
 )
 def test_element_bytes(dtype: str, size: int | None) -> None:
-    assert slices.element_bytes(dtype) == size
+    assert collectives.element_bytes(dtype) == size
 
 
 # Of 4 ranks, of which each has 100 bytes: what one gives and takes, the message and the factor of nccl-tests.
@@ -272,8 +272,8 @@ NCCL_TESTS: dict[Operation, tuple[int, int, int, float]] = {
 @pytest.mark.parametrize("operation", NCCL_TESTS)
 def test_messages_and_factors_are_those_of_nccl_tests(operation: Operation) -> None:
     given, taken, message, factor = NCCL_TESTS[operation]
-    assert slices.message_bytes(operation, given, taken) == message
-    assert slices.bus_factor(operation, 4) == factor
+    assert collectives.message_bytes(operation, given, taken) == message
+    assert collectives.bus_factor(operation, 4) == factor
 
 
 def test_who_waits_for_everybody() -> None:

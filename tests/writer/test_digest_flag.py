@@ -13,7 +13,8 @@ import pytest
 
 from live import needs_torch
 from tb_torchcompile_plugin import tensorboard_trace_handler
-from tb_torchcompile_plugin.api.indexing.index import plan, write_digest
+from tb_torchcompile_plugin.api.indexing.index import write_digest
+from tb_torchcompile_plugin.cli.index import plan
 from tb_torchcompile_plugin.job.digest.file import is_current, load
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message, compiled_of
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles, discover

@@ -24,8 +24,9 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, outermost_ancestor
-from tb_torchcompile_plugin.torch_names import operators, slices
-from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, GPU_BACKENDS, OPERATOR
+from tb_torchcompile_plugin.torch_names import collectives, operators
+from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
+from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
 
 # Chosen on the external programs of docs/benchmarks.md, except for the bucket.
 _SMALL_BYTES = 4 << 20  # smaller messages consist mostly of the call
@@ -91,7 +92,7 @@ class SmallCollectives(PricedCause):
         if len(calls) < _MANY * lane.steps:
             return
         left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
-        is_label = columns.mask_of(trace.names, slices.is_of_fsdp)
+        is_label = columns.mask_of(trace.names, collectives.is_of_fsdp)
         labels = outermost_ancestor(trace.parent, calls, lambda at: is_label[trace.name[at]])
         times = fix.slice_times(profile, np.unique(np.where(labels >= 0, labels, calls)))
         points, _ = fix.points_inside(profile, times)
@@ -155,10 +156,10 @@ def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterato
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     """Return the c10d calls of known size that could be merged, and their bytes."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    described = columns.host_slices(trace, slices.PARAM_COMMS.__eq__)
+    described = columns.host_slices(trace, collectives.PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
-    call = fix.enclosing(trace, described, slices.is_group_call)
-    types = [slices.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
+    call = fix.enclosing(trace, described, collectives.is_group_call)
+    types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[columns.codes_of(trace, "dtype", described)]
     counts = [columns.codes_of(trace, name, described) for name in ("in_elements", "out_elements")]
     moved = np.maximum(*counts) * element
@@ -180,9 +181,9 @@ def _can_merge(profile: Profile, call: Int64s) -> fix.Bools:
         trace.parent, trace.parent[call], columns.mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     )
     by_library = fix.enclosing(
-        trace, call, lambda name: slices.is_of_fsdp(name) or operators.reduces_gradients(name)
+        trace, call, lambda name: collectives.is_of_fsdp(name) or operators.reduces_gradients(name)
     )
-    moves = columns.mask_of(trace.names, lambda name: slices.operation_of(name) in slices.MERGEABLE)
+    moves = columns.mask_of(trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE)
     computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])

@@ -59,7 +59,9 @@ def doctor(data: CompileData | None, of_spans: Iterable[Finding] = ()) -> list[D
     rows = [*_frames(data), *_calls(data, reasons)] if data else [NO_DATA]
     is_known = any(reason != "unknown" for reason, _ in reasons)
     # Causes about what runs eagerly in a span.
-    rules = ("debug_backend", "eager_remainder", *(() if is_known else ("nothing_compiled",)))
+    rules = ["debug_backend", "eager_remainder"]
+    if not is_known:
+        rules.append("nothing_compiled")
     rows += [Diagnosis("eager", row.title, row.next_step) for row in of_spans if row.rule in rules]
     return list(dict.fromkeys(rows))
 

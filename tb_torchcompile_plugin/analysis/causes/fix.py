@@ -132,7 +132,7 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
     """Return when each thread ran compiled graphs: all, those with changing sizes, or those with fixed sizes."""
     dynamic = profile.of(changing_graphs)
-    runs = [run[1:] for run in profile.of(_graph_runs) if changing in (None, run[0] in dynamic)]
+    runs = [run[1:] for run in profile.of(_graph_runs) if changing is None or changing == (run[0] in dynamic)]
     return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
 
 

@@ -26,14 +26,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.nest import outermost_ancestor
 from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.slices import (
-    LABEL,
-    PAIRED,
-    PYTHON_FUNCTION,
-    is_group_call,
-    is_zero_grad,
-    operation_of,
-)
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
 
 # Chosen on the external programs of docs/benchmarks.md.
 _BATCHED = 4  # micro-batches per step, from which a larger batch is advised

@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.job.steps import (
 )
 from tb_torchcompile_plugin.profile.columns import us
 from tb_torchcompile_plugin.reader.memo import Memoized
-from tb_torchcompile_plugin.torch_names.slices import Operation
+from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 _VERB_OF_PART = {
     "compute": "computes",

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.job.late import late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.profile.columns import Int64s, sums, us
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, HostCauseKind
-from tb_torchcompile_plugin.torch_names.slices import Operation, bus_factor
+from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
 Measure = Literal[
     "late_us",

@@ -70,7 +70,7 @@ class IdleGap(msgspec.Struct, frozen=True):
     idle_us: Annotated[float, column_head(bar=True)]
     step: str | None  # in which the gap begins
     cause: Annotated[HostKind, column_head("Largest cause")]
-    idle: dict[str, float]  # by cause: the first of `thread_activity.HOST_KINDS` that holds, with `_us`
+    idle: dict[str, float]  # by cause: the first of `HOST_KINDS` that holds, with `_us`
     after: Annotated[str | None, column_head("After", grow=True)]  # the GPU event before the gap
     before: Annotated[str, column_head("Before", grow=True)]  # the GPU event that ends it
     # The call that launched the event that ends the gap, and its thread; None where unknown.

@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.profile.columns import Int64s, indices_in, mask_at, 
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import (
     ATEN,
@@ -30,14 +31,7 @@ from tb_torchcompile_plugin.torch_names.operators import (
     landmark_of,
     only_allocates,
 )
-from tb_torchcompile_plugin.torch_names.slices import (
-    GPU_CATS,
-    OPERATOR,
-    RUNTIME_CATS,
-    OwnCat,
-    is_communication,
-    is_region,
-)
+from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat, is_region
 
 LaneKind = Literal[
     "steps", "regions", "breaks", "recompiles", "phases", "gaps", "thread", "stream", "counter"

@@ -15,14 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.joined import unexpected
-from tb_torchcompile_plugin.api.session import check
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.file import is_current, load, save
 from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles, digest_name
-from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file, plain_path
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
@@ -173,46 +171,3 @@ def _hand_out(pool: futures.ProcessPoolExecutor, order: Order) -> futures.Future
         return pool.submit(attempt, order)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
-    """Return an order for the digest of each span, and what could not be looked at.
-
-    It is written next to the span, or below `out` in a folder of the run's name. Raises UserError where there is no
-    such logdir.
-    """
-    check(logdir)
-    root, target = _absolute(logdir), _absolute(out) if out else ""
-    listing = Catalog([("", root)]).look()
-    there: dict[Ids, File] = {}
-    if is_remote(target or root):  # to look for a local file is cheap
-        there = {
-            (run.run, worker.worker, span): file
-            for run, workers in Catalog([("", target or root)]).look().runs
-            for worker in workers
-            for span, file in worker.digests.items()
-        }
-    notices, orders = list(listing.notices), []
-    for run, workers in listing.runs:
-        folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
-        for worker in workers:
-            for span in worker.spans:
-                if not span.span.isdigit():
-                    problem = "another trace has the same worker and time in its name"
-                    problem += ", so no digest is written for this one"
-                    next_step = "Rename it, or remove the one that you do not need"
-                    notices.append(Notice(span.file.path, problem, next_step=next_step))
-                    continue
-                path = os.path.join(folder, digest_name(worker.worker, span.span))
-                next_to_trace = worker.digests.get(span.span) if target else None
-                existing = there.get((run.run, worker.worker, span.span))
-                # without what the digest is not made of: it travels with each order
-                alone = replace(worker, spans=[], digests={})
-                orders.append(Order(alone, span, path, existing, next_to_trace))
-    return orders, notices
-
-
-def _absolute(path: str) -> str:
-    """Return an absolute path: processes elsewhere have another working directory."""
-    plain = plain_path(path)
-    return plain if is_remote(plain) else os.path.abspath(plain)

@@ -17,8 +17,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names.slices import (
-    LABEL,
+from tb_torchcompile_plugin.torch_names.collectives import (
     PAIRED,
     PARAM_COMMS,
     Operation,
@@ -31,6 +30,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     moves_data,
     operation_of,
 )
+from tb_torchcompile_plugin.torch_names.slices import LABEL
 
 
 class Group(NamedTuple):

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.columns import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES, Attribution, HostCauseKind
 from tb_torchcompile_plugin.reader.memo import Memoized
-from tb_torchcompile_plugin.torch_names.slices import Operation
+from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 Section = TypeVar("Section", bound=Message)
 _FAR_NS = 1 << 61  # no recording has times beyond: sums of two of them still fit 64 bits

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import has_gpu_records
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.torch_names import slices
+from tb_torchcompile_plugin.torch_names import collectives, slices
 
 HostKind = Literal[
     "compiling",
@@ -41,7 +41,7 @@ UNACCOUNTED = HOST_KINDS.index("unaccounted")
 
 # What a host slice is by its name, where it is not the compiler's. Without a rule its `cat` decides.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("communication", slices.is_communication),
+    ("communication", collectives.is_communication),
     ("synchronise", slices.is_synchronisation),
     ("data", slices.is_data_loading),
     ("guards", (*slices.LOOKUPS, *slices.WRAPPERS).__contains__),

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.samples import lines_around, lines_around_slices, lines_of, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
-from tb_torchcompile_plugin.torch_names import python_frames, slices
+from tb_torchcompile_plugin.torch_names import collectives, python_frames, slices
 from tb_torchcompile_plugin.torch_names.operators import is_backward
 
 HostCauseKind = Literal[
@@ -62,7 +62,7 @@ _BY_NAME: tuple[tuple[HostCauseKind, Callable[[str], bool]], ...] = (
     ("nothing", slices.is_step),
     ("garbage", slices.is_garbage_collection),
     ("data_loading", slices.is_data_loading),
-    ("communication", slices.is_communication),
+    ("communication", collectives.is_communication),
     ("guards", slices.LOOKUPS.__contains__),
     ("graph", slices.is_graph),
     ("wrappers", slices.WRAPPERS.__contains__),

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.logdir.filesystem import Part
 from tb_torchcompile_plugin.logdir.log_text import log_heads
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import chunks
 from tb_torchcompile_plugin.reader.trace.source import open_source
-from tb_torchcompile_plugin.torch_names import artifacts, graph_breaks, records
+from tb_torchcompile_plugin.torch_names import artifacts, graph_breaks, log_lines, records
 
 # Messages of one compilation and topic that are kept. Chosen by hand.
 _MAX_MESSAGES = 1 << 16
@@ -63,7 +63,7 @@ class _Messages:
         head = line.group("time", "place", "id", "attempt", "topic")
         # A progress bar may follow on the same line.
         text = line.string[line.end() :].partition(b"\r")[0].decode("utf-8", "replace")
-        if head != self._head or records.BEGINS.match(text):
+        if head != self._head or log_lines.BEGINS.match(text):
             self._end_message()
             self._head = head
         self._lines.append(text)
@@ -81,7 +81,7 @@ class _Messages:
         if not (lines := self._lines):
             return
         self._lines, (compile_id, attempt, topic) = [], ((part or b"").decode() for part in self._head[2:])
-        if failed := records.FAILED.match(lines[0]):
+        if failed := log_lines.FAILED.match(lines[0]):
             self._take_failure(compile_id or self._id_of(failed), failed, "\n".join(lines))
         elif compile_id:
             self._take_message(compile_id, attempt, topic, lines)
@@ -121,8 +121,8 @@ class _Messages:
         self._log.add(Record({**dict(zip(reversed(records.ID_FIELDS), numbers)), **metadata}, payload))
 
     def _take_break(self, compile_id: str, text: str) -> None:
-        if records.BEGINS.match(text):
-            text = records.REPEATED.sub("Graph break", text)
+        if log_lines.BEGINS.match(text):
+            text = log_lines.REPEATED.sub("Graph break", text)
             self._add(compile_id, {records.ARTIFACT: {"name": artifacts.GRAPH_BREAK}}, text)
         else:
             self._log.records.unreadable["a message without its beginning"] += 1
@@ -132,7 +132,7 @@ class _Messages:
         self._begin(compile_id, "recompile")
         reasons: list[str] = []
         versions = [compile_id]
-        for match in filter(None, map(records.REASON.match, lines)):
+        for match in filter(None, map(log_lines.REASON.match, lines)):
             if entry := graph_breaks.ENTRY.match(match["text"]):
                 versions.append(entry["entry"])
             if entry or not reasons:
@@ -141,7 +141,7 @@ class _Messages:
                 reasons[-1] += "\n" + match["text"]
         for version in versions:
             self._begin(version)
-            self._learn_place(version, records.RECOMPILING.match(lines[0]))
+            self._learn_place(version, log_lines.RECOMPILING.match(lines[0]))
         self._add(compile_id, {records.ARTIFACT: {"name": artifacts.RECOMPILE}}, json.dumps(reasons))
 
     def _learn_place(self, compile_id: str, match: re.Match[str] | None) -> None:
@@ -160,7 +160,7 @@ class _Messages:
             messages.append(text)
 
     def _take_limit(self, compile_id: str, text: str) -> None:
-        if limit := records.LIMIT.match(text):
+        if limit := log_lines.LIMIT.match(text):
             self._learn_place(compile_id, limit)
             self._metrics[compile_id] |= {"fail_type": graph_breaks.UNSUPPORTED, "fail_reason": text}
             self._metrics[compile_id][records.RECOMPILE_LIMIT] = int(limit["limit"])
@@ -169,7 +169,7 @@ class _Messages:
         """Return the last compilation at its place, that which had begun, or a new id: torch prints none with it."""
         place = _place(failed)
         for compile_id, metrics in reversed(self._metrics.items()):
-            is_begun = self._seen[compile_id] & {records.BEGUN, records.DONE} == {records.BEGUN}
+            is_begun = self._seen[compile_id] & {log_lines.BEGUN, log_lines.DONE} == {log_lines.BEGUN}
             if place.items() <= metrics.items() or (is_begun and "co_name" not in metrics):
                 return compile_id
         return f"?{len(self._metrics)}/0"
@@ -177,7 +177,7 @@ class _Messages:
     def _take_failure(self, compile_id: str, failed: re.Match[str], text: str) -> None:
         self._begin(compile_id)
         self._learn_place(compile_id, failed)
-        error = records.EXCEPTION.search(text.rpartition(records.TRACEBACK)[2])
+        error = log_lines.EXCEPTION.search(text.rpartition(log_lines.TRACEBACK)[2])
         kind, reason = error.groups() if error else ("Exception", "")
         if kind != graph_breaks.UNSUPPORTED:  # which its graph break or limit shows
             # torch raises other errors unless they are suppressed.
@@ -186,15 +186,15 @@ class _Messages:
 
     def _take_line(self, compile_id: str, attempt: int, line: str) -> None:
         """Take a message of TORCH_LOGS=dynamic or dynamo, or a warning of dynamo."""
-        if tracing := records.TRACING.match(line):
+        if tracing := log_lines.TRACING.match(line):
             self._begin(compile_id, "" if attempt else tracing["verb"])
             self._learn_place(compile_id, tracing)
-        elif symbol := records.SYMBOL.match(line):
+        elif symbol := log_lines.SYMBOL.match(line):
             self._add(compile_id, {records.SYMBOLS[0]: symbol.groupdict(), "attempt": attempt})
-        elif changed := records.CHANGED.match(line):
+        elif changed := log_lines.CHANGED.match(line):
             event = {"name": records.CHANGED_SHAPE, "ph": "i", "args": changed.groupdict()}
             self._add(compile_id, {records.CHROMIUM_EVENT: event, "attempt": attempt})
-        elif line in (records.BEGUN, records.DONE):
+        elif line in (log_lines.BEGUN, log_lines.DONE):
             self._seen[compile_id].add(line)
         metrics = self._metrics[compile_id]
         metrics["attempt"] = max(attempt, metrics.get("attempt", 0))

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.torch_names import slices
+from tb_torchcompile_plugin.torch_names import collectives, slices
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
 
@@ -366,7 +366,7 @@ _KIND_OF_CAT = {
     **dict.fromkeys(slices.RUNTIME_CATS, RUNTIME),
     slices.PYTHON_FUNCTION: PYTHON,
 }
-_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, slices.PARAM_COMMS: PARAMETERS}
+_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, collectives.PARAM_COMMS: PARAMETERS}
 
 
 def kind_of(ph: Any, cat: Any, name: Any) -> int:

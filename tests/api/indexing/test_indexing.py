@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import index
 from tb_torchcompile_plugin.api.indexing.index import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli.index import plan
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
@@ -323,11 +324,11 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
         return executor
 
     monkeypatch.setattr(futures, "ProcessPoolExecutor", pool_)
-    outcomes = list(in_processes(index.plan(str(job))[0], 1))
+    outcomes = list(in_processes(plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
-    (first, *_), _ = index.plan(str(job))
+    (first, *_), _ = plan(str(job))
     assert first.worker.spans == [] and first.worker.digests == {}
     assert first == first._replace(worker=replace(first.worker))

@@ -1,4 +1,4 @@
-"""gate.py, judge.py, causes.py: the verdict, and why."""
+"""The verdict, and why."""
 
 from typing import Any
 
