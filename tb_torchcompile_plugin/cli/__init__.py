@@ -19,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tb_torchcompile_plugin.cli.command import main as run
 
         gc.freeze()
+    except KeyboardInterrupt:
+        return 130
     finally:
         if was_enabled:
             gc.enable()

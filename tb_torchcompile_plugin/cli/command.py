@@ -26,9 +26,9 @@ from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
-    arguments = command_parser().parse_args(argv)
-    text_table.accept_any_encoding()
     try:
+        arguments = command_parser().parse_args(argv)
+        text_table.accept_any_encoding()
         status = int(arguments.run(arguments) or 0)
         text_table.write_stdout("")
         return status
@@ -125,12 +125,13 @@ def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     index.add_argument("logdir", help="a folder or one trace; a path or a URL")
     index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
     index.add_argument(
-        "--workers", type=_count, metavar="N", help="number of processes (default: one per core)"
+        "--workers", type=positive_integer, metavar="N", help="number of processes (default: one per core)"
     )
     index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.out))
 
 
-def _count(text: str) -> int:
+def positive_integer(text: str) -> int:
+    """Return it. Its name is in argparse's error for other texts."""
     if (count := int(text)) < 1:
         raise ValueError
     return count

@@ -59,7 +59,7 @@ def _recording(path: str, only: str) -> RunSource:
     runs = only_run(session.runs(), only)
     digested = _digests_alone(session, runs)
     run, worker, span = (digested, "", "") if digested else newest_span(runs, path)
-    name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
+    name = visible(" ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run))))
     compiled = session.ranks(run)
     if digested:
         if (job := job_of_digests(digest_files(session.catalog.workers(run)))) is None:

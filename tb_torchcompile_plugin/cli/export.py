@@ -35,7 +35,7 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--step", default="", help=detailed)
     parser.add_argument(
         "--budget",
-        type=_megabytes,
+        type=megabytes,
         metavar="MB",
         default=TIMELINE_BYTES / 1e6,
         help="size of the timeline (default: %(default)g)",
@@ -43,7 +43,8 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.set_defaults(run=_export)
 
 
-def _megabytes(text: str) -> float:
+def megabytes(text: str) -> float:
+    """Return them. Its name is in argparse's error for other texts."""
     if not 0 <= (number := float(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a non-negative number")
     return number

@@ -216,7 +216,7 @@ def print_table(
     if not rows:
         return
     shown = rows[:max_rows]
-    columns = list(_columns(shown, names))
+    columns = list(_columns(shown, names)) if shown else []
     fitting = _fitting(columns, console.width)
     print_title(console, title, rows=(len(shown), len(rows)), columns=(len(fitting), len(columns)))
     grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))

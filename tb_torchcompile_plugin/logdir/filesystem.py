@@ -167,8 +167,12 @@ def explain_write_errors(path: str) -> Iterator[None]:
 def write_atomically(path: str) -> Iterator[BinaryIO]:
     """Yield a stream that replaces a local file in the end, whole or not at all, and create its folder. Raises OSError.
 
-    The temporary file is in the same folder, because only there os.replace is atomic. Each thread has its own.
+    The temporary file is in the same folder, because only there os.replace is atomic. Each thread has its own. What a
+    link leads to is replaced, and neither a device nor a pipe is.
     """
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError(errno.EINVAL, "this is no regular file")
     temporary = f"{path}.{threading.get_ident()}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with renamed(temporary, path), open(temporary, "wb") as file:

@@ -47,6 +47,8 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
     before = sorted(tmp_path.iterdir())
     status, _, err = run(tmp_path, tmp_path / "out.html")
     assert status == 1 and "cannot be written (Is a directory)" in err
+    os.mkfifo(pipe := tmp_path.parent / f"{tmp_path.name} pipe")
+    assert run(tmp_path, pipe)[0] == 1 and pipe.is_fifo()
     assert sorted(tmp_path.iterdir()) == before
 
 

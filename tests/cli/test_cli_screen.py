@@ -151,6 +151,7 @@ def test_runs_that_are_not_listed_are_counted_and_can_be_asked_for(
 
 
 def test_tables_are_printed_for_people_too(run: Run, recording: Recording) -> None:
+    assert "0 of" in run(recording("breaks"), "--section", "kernels", "--top", "0")[1]
     status, out, _ = run(recording("breaks"), "--section", "kernels", "--top", "2")
     assert status == 0 and "kernels: 2 of 37 rows, " in out and " columns" in out
     assert out.startswith("run .  worker vm_1027  span 1795230252555613000 ──")

@@ -117,7 +117,7 @@ def _headline(rows: list[Module]) -> str:
     own = ""
     if len(rows) > 1 and _own_us(most):
         own = f" {most.name} has the largest self time, {duration(_own_us(most))}."
-    return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward.{own}"
+    return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward, in the whole span.{own}"
 
 
 def _own_us(row: Module) -> float:

@@ -74,7 +74,7 @@ class Operator(msgspec.Struct, frozen=True):
     cpu_memory_bytes: Annotated[int | None, column_head(hidden=True)]
     self_device_memory_bytes: Annotated[int | None, column_head(total=True)]
     device_memory_bytes: Annotated[int | None, column_head(hidden=True)]
-    flops: Annotated[int | None, column_head("FLOPs", hidden=True)]  # None without `record_shapes`
+    flops: Annotated[int | None, column_head("FLOPs", hidden=True)]  # None where unknown
     mean_us: Annotated[float, column_head("Host time per call", hidden=True)]
     # own host time, of all profiled steps (of the span without any)
     step_percent: Annotated[float | None, column_head("Share of step time", hidden=True)]
@@ -198,7 +198,7 @@ def _columns(profile: Profile, row_of: Int64s, count: int) -> list[Sequence[Any]
         *(times(ns) if gpu else unknown for ns in (calls.self_device_ns, calls.device_ns)),
         *(times(ns, row_of[of]) if gpu else unknown for of, ns in profile.of(_matrix_kernels)),
         *(sums(row_of, values, count).tolist() if memory else unknown for values in sizes),
-        sums(row_of, flops, count).tolist() if (shapes >= 0).any() else unknown,
+        [flop or None for flop in sums(row_of, flops, count).tolist()] if (shapes >= 0).any() else unknown,
     ]
 
 

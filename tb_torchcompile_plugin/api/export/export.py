@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.api.bodies import PANELS_PAGE, Body, body_of, terms,
 from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, visible
 from tb_torchcompile_plugin.profile.steps import StepWindows
 
 
@@ -81,7 +81,7 @@ class Export:
     def title(self) -> str:
         """The name of the run, or that of the logdir where the run is the logdir itself."""
         run = self.ids[0]
-        return os.path.basename(os.path.abspath(self.logdir)) if run == "." else run
+        return visible(os.path.basename(os.path.abspath(self.logdir))) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the file. What cannot be read is in it as the error that the tab would show.
@@ -261,7 +261,7 @@ class Export:
             left_out=left,
             parameters={name: ask.names_of(route) for name, route in routes.ROUTES.items()},
             reasons={**ask.LEFT_OUT, **ask.INCOMPLETE, **({} if self.code else ask.NO_CODE)},
-            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {self.logdir}",
+            instead=f"To see these, open the logdir in TensorBoard: tensorboard --logdir {visible(self.logdir)}",
         )
 
 

@@ -50,7 +50,8 @@ _RARE, _FAR, _MIN_SPAN_NS, _MAX_SAMPLED = 0.01, 100, 1_000_000_000, 100_000
 SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
 # of a large file: nothing is read in parallel with the last segment, and each costs some ms to put in order
 _SEGMENTS = 16
-_BYTES_PER_WORKER = 64 << 20  # of 80 MB, a second process takes 0.2 s of CPU time more and saves as much at most
+# Of 80 MB, a second process takes 0.2 s of CPU time more, and saves as much time at most.
+_BYTES_PER_WORKER = 64 << 20
 _MAX_WORKERS = 8  # processes; chosen by hand
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
 _TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
