@@ -125,16 +125,15 @@ def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     index.add_argument("logdir", help="a folder or one trace; a path or a URL")
     index.add_argument("--out", metavar="DIR", default="", help="write below this folder instead")
     index.add_argument(
-        "--workers", type=positive_integer, metavar="N", help="number of processes (default: one per core)"
+        "--workers", type=_count, metavar="N", help="number of processes (default: one per core)"
     )
     index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.out))
 
 
-def positive_integer(text: str) -> int:
-    """Return it. Its name is in argparse's error for other texts."""
-    if (count := int(text)) < 1:
-        raise ValueError
-    return count
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
 
 
 def _compare(arguments: argparse.Namespace) -> int:

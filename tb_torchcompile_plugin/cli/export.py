@@ -44,7 +44,7 @@ def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def megabytes(text: str) -> float:
-    """Return them. Its name is in argparse's error for other texts."""
+    """Return a size in MB. argparse prints the name of this function with a text that is no number."""
     if not 0 <= (number := float(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a non-negative number")
     return number
@@ -77,7 +77,7 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def _remove_leftovers(file: str) -> None:
     """Remove the temporary files of exports to this file that were killed."""
-    for leftover in glob.glob(f"{glob.escape(file)}.*.tmp"):
+    for leftover in glob.glob(f"{glob.escape(os.path.realpath(file))}.*.tmp"):
         pid = leftover.removesuffix(".tmp").rpartition(".")[2]
         if pid.isdecimal() and not is_running(int(pid)):
             with suppress(OSError):

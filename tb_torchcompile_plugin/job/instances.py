@@ -14,8 +14,8 @@ receiver that came before its data is done with it when the sender is.
 
 A call waits until the last of its ranks has come, or until the rank has that it needs data of; the rest is transfer.
 Both sum to its duration. A rank that was not read may have come later still: then the wait is a lower bound, and what
-of the rest is transfer is unknown. A sender needs nobody, and may wait for room: until all have come that is unknown,
-too, and so it is where a root is needed, which torch does not name.
+of the rest is transfer is unknown. A sender needs no data, but may wait for room: until all have come, its wait is
+unknown, too. So is that of calls with a root, which torch does not name.
 """
 
 from collections import defaultdict

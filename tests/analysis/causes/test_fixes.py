@@ -142,7 +142,7 @@ def test_calls_that_dynamo_looked_up_in_vain_ran_eager(tmp_path: Path) -> None:
     row = fix(profile, "frames")
     assert row.name == "aten::add"
     assert row.predicted.after_us < 600, "one launch of one kernel in place of fifteen"
-    # While something is compiled nobody knows which lookups led to it, and which to eager code.
+    # While something is compiled it is unknown which lookups led to it, and which to eager code.
     compiling = slice_("_compile.compile_inner (dynamo_timed)", 2, 3)
     eager = [slice_("aten::add", 700, 50), *launch("k", 720, 725, 5)]
     none_in_vain = profile_with(tmp_path, steps(*looked_up(6, 6), *eager))
