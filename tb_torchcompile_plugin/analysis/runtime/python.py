@@ -27,10 +27,10 @@ class PythonFunction(msgspec.Struct, frozen=True):
     line: int | None
     owner: Annotated[Whose, column_head("Whose")]
     # While it was the user's innermost function, with the backward of that; None for others.
-    user_us: Annotated[float | None, column_head("With libraries and backward", bar=True, total=True)]
+    user_us: Annotated[float | None, column_head("With backward", bar=True, total=True)]
     # while nothing that it called ran, operators included
     self_us: Annotated[float, column_head(bar=True, total=True)]
-    total_us: Annotated[float, column_head("Total without backward")]  # counts recursion once
+    total_us: float  # counts recursion once
     calls: Annotated[int, column_head(total=True)]
     slices: str  # name of its calls on the timeline
 
